@@ -106,23 +106,23 @@ fn columns(text: &str) -> usize {
     text.chars().map(char_columns).sum()
 }
 
-/// Printable ASCII as it is; everything else as `escape_debug` decides (controls, format and
-/// combining characters become escapes).
 fn write_char(f: &mut fmt::Formatter<'_>, c: char) -> fmt::Result {
-    if matches!(c, ' '..='~') {
-        f.write_char(c)
-    } else {
-        write!(f, "{}", c.escape_debug())
-    }
+    f.write_str(&shown(c))
 }
 
 fn char_columns(c: char) -> usize {
-    if matches!(c, ' '..='~') {
-        return 1;
-    }
-    match c.escape_debug().count() {
+    match shown(c).chars().count() {
         1 if is_wide(c) => 2,
         n => n,
+    }
+}
+
+/// Printable characters as they are; controls, format and combining characters as escapes.
+fn shown(c: char) -> String {
+    match c {
+        ' '..='~' => c.into(),
+        _ if c.is_control() => c.escape_default().to_string(),
+        _ => c.escape_debug().to_string(),
     }
 }
 

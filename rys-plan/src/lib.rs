@@ -63,7 +63,7 @@
 //!     ("26,34,40",                ExtraIndex,       5..6),
 //!     ("a,34",                    NotANumber,       0..1),
 //!     ("-1,3",                    Negative,         0..2),
-//!     ("99999999999,3",           Overflow,         0..11),
+//!     ("99999999999,3",           TooLarge,         0..11),
 //!     ("26 34",                   BadSeparator,     3..5),
 //!     ("26..34",                  RangeDots,        2..4),
 //!     ("(26,34",                  UnbalancedParen,  0..1),

@@ -3,7 +3,7 @@ use std::ops::Range;
 use crate::{Block, SpecErrorKind as Kind};
 
 /// Largest index: layer indices cross the C ABI as `int32_t`.
-const MAX_INDEX: u32 = i32::MAX as u32;
+pub(crate) const MAX_INDEX: u32 = i32::MAX as u32;
 
 /// What is wrong and where, as byte ranges of the text.
 #[derive(Clone, Debug)]
@@ -55,15 +55,20 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(Block, Range<usize>)>, Fault> {
     Ok(blocks)
 }
 
-/// The end of the word at `pos`: up to the next space or separator, at least one byte.
-pub(crate) fn word_end(text: &[u8], pos: usize) -> usize {
-    let rest = text.get(pos + 1..).unwrap_or_default();
-    let len = rest.iter().take_while(|b| !b" ,-;+()".contains(b)).count();
-    match text.get(pos) {
-        Some(b) if b" ,-;+()".contains(b) => pos + 1,
-        Some(_) => pos + 1 + len,
-        None => pos,
-    }
+/// The end of the word at `pos`: a number, a separator, or everything up to the next of those.
+fn word_end(text: &[u8], pos: usize) -> usize {
+    let rest = text.get(pos..).unwrap_or_default();
+    let run = |class: fn(u8) -> bool| rest.iter().take_while(|&&b| class(b)).count();
+    let len = match rest.first() {
+        Some(b) if b.is_ascii_digit() => run(|b| b.is_ascii_digit()),
+        Some(&b) if is_separator(b) => 1,
+        _ => run(|b| !b.is_ascii_digit() && !is_separator(b)),
+    };
+    pos + len
+}
+
+fn is_separator(b: u8) -> bool {
+    b" ,-;+()".contains(&b)
 }
 
 struct Cursor<'a> {
@@ -184,7 +189,7 @@ impl Cursor<'_> {
         }
         match self.digits() {
             Some(index) => Ok(index),
-            None => Err(Fault::new(Kind::Overflow, begin..self.pos)),
+            None => Err(Fault::new(Kind::TooLarge, begin..self.pos)),
         }
     }
 

@@ -18,7 +18,7 @@ pub enum PlanErrorKind {
 
 /// A spec that parses but does not fit a model.
 ///
-/// Displayed like [`SpecError`]: `{}` in one line, `{:#}` with carets.
+/// Displayed like [`SpecError`](crate::SpecError): `{}` in one line, `{:#}` with carets.
 ///
 /// ```
 /// # use rys_plan::Spec;
@@ -117,15 +117,19 @@ impl PlanError {
                 "n_layer is {n_layer}: llama.cpp allows at most {LLAMA_MAX_LAYERS} layers \
                  (LLAMA_MAX_LAYERS)"
             ),
-            _ => write!(
-                f,
-                "repeating {} of {n_layer} layers makes n_layer_eff {}: \
-                 llama.cpp allows at most {LLAMA_MAX_LAYERS} (LLAMA_MAX_LAYERS), \
-                 repeat at most {} layers",
-                self.n_repeated,
-                u64::from(n_layer) + u64::from(self.n_repeated),
-                LLAMA_MAX_LAYERS - n_layer
-            ),
+            _ => {
+                write!(
+                    f,
+                    "repeating {} of {n_layer} layers makes n_layer_eff {}: \
+                     llama.cpp allows at most {LLAMA_MAX_LAYERS} (LLAMA_MAX_LAYERS), ",
+                    self.n_repeated,
+                    u64::from(n_layer) + u64::from(self.n_repeated)
+                )?;
+                match LLAMA_MAX_LAYERS - n_layer {
+                    0 => f.write_str("so no layer of this model can be repeated"),
+                    n => write!(f, "repeat at most {n} layers"),
+                }
+            }
         }
     }
 }

@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::excerpt::{quoted, write_carets};
-use crate::parse::Fault;
+use crate::parse::{Fault, MAX_INDEX};
 
 /// What is wrong with a spec. The numbers are those of `common_repeat_layers_err` in
 /// `common/repeat-layers.h`, whose `NONE` is 0; the first error in the text is reported, an overlap
@@ -22,7 +22,7 @@ pub enum SpecErrorKind {
     /// An index below zero. Points at the sign and the digits.
     Negative = 5,
     /// An index above `i32::MAX`. Points at its digits.
-    Overflow = 6,
+    TooLarge = 6,
     /// Neither `,` nor `-` follows a block's start, as in `26 34`. Points at what does.
     BadSeparator = 7,
     /// The `..` notation. Points at the dots.
@@ -147,11 +147,15 @@ impl SpecError {
                 f,
                 "layer index {found} is negative: layers count from 0, for example `26,34`"
             ),
-            Kind::Overflow => write!(
+            Kind::TooLarge => write!(
                 f,
-                "layer index {found} is too large: at most {} is allowed, \
-                 give layers of the model",
-                i32::MAX
+                "layer index {found} is too large: at most {MAX_INDEX} is allowed, \
+                 give layers of the model"
+            ),
+            Kind::BadSeparator if is_number(given) => write!(
+                f,
+                "`,` or `-` is missing before {found}: \
+                 put one between the two indices of a block, for example `26,34`"
             ),
             Kind::BadSeparator => write!(
                 f,
@@ -163,11 +167,12 @@ impl SpecError {
                 let after = &self.text[span.end..];
                 let inclusive = after.starts_with('=');
                 let after = after.trim_start_matches('=').trim_start_matches(' ');
-                match (last_number(before), first_number(after)) {
-                    (Some(a), Some(b)) if inclusive && a <= b => {
+                let given = last_number(before).zip(first_number(after));
+                match given.filter(|&(_, last)| last < u64::from(MAX_INDEX)) {
+                    Some((a, b)) if inclusive && a <= b => {
                         write!(f, "write `{a},{}` for layers {a} to {b}", b + 1)
                     }
-                    (Some(a), Some(b)) if a < b => write!(
+                    Some((a, b)) if a < b => write!(
                         f,
                         "write `{a},{b}` for layers {a} to {} or `{a},{}` for layers {a} to {b}",
                         b - 1,
@@ -194,23 +199,29 @@ impl SpecError {
             }
             Kind::NotAscending => {
                 let (start, end) = bounds(given);
-                if start == end {
-                    write!(
+                if start > end {
+                    return write!(
                         f,
-                        "block `{start},{end}` is empty, the end is not included: "
-                    )?;
-                    write!(f, "write `{start},{}` to repeat layer {start}", end + 1)
-                } else {
-                    write!(f, "block `{start},{end}` ends before it starts: ")?;
-                    write!(
-                        f,
-                        "the start must be below the end, did you mean `{end},{start}`?"
-                    )
+                        "block `{start},{end}` ends before it starts: \
+                         the start must be below the end, did you mean `{end},{start}`?"
+                    );
                 }
+                let layer = start.min(u64::from(MAX_INDEX) - 1);
+                write!(
+                    f,
+                    "block `{start},{end}` is empty, the end is not included: \
+                     write `{layer},{}` to repeat layer {layer}",
+                    layer + 1
+                )
             }
             Kind::ZeroBlock => f.write_str(
                 "block `0,0` repeats nothing: leave the option out to run without repeats, \
                  or write `0,1` to repeat layer 0",
+            ),
+            Kind::TrailingGarbage if given == "(" || is_number(given) => write!(
+                f,
+                "`;` or `+` is missing before {found}: \
+                 put one between blocks, for example `28,34;43,45`"
             ),
             Kind::TrailingGarbage => write!(
                 f,
@@ -243,7 +254,7 @@ impl SpecError {
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_message(f)?;
-        if f.alternate() {
+        if f.alternate() && !self.text.is_empty() {
             let spans: Vec<_> = [self.other_span(), Some(self.span())]
                 .into_iter()
                 .flatten()
@@ -276,6 +287,10 @@ fn found(token: &str) -> impl fmt::Display {
             None => Ok(()),
         }
     })
+}
+
+fn is_number(token: &str) -> bool {
+    token.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// The number that `text` ends with, spaces aside.
