@@ -1,0 +1,138 @@
+//! llama.cpp's log.
+//!
+//! llama.cpp reports why a call failed in its log only. The lines of level ERROR that a call logs
+//! on its own thread end up in the [`Error`](crate::Error) of that call. Everything, errors
+//! included, also goes to the sink set by [`set_sink`]; with no sink nothing is printed.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use llama_sys as sys;
+
+/// Severity of a line of llama.cpp's log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Level {
+    /// Of interest to developers of llama.cpp.
+    Debug,
+    /// What was loaded and allocated; also the repeat plan of each context.
+    Info,
+    /// The call goes on, but perhaps not as wanted: layers repeated at the model's boundary.
+    Warn,
+    /// Why a call failed.
+    Error,
+}
+
+type Sink = Arc<dyn Fn(Level, &str) + Send + Sync>;
+
+static SINK: RwLock<Option<Sink>> = RwLock::new(None);
+
+thread_local! {
+    static CAPTURE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static LAST_LEVEL: RefCell<Level> = const { RefCell::new(Level::Debug) };
+}
+
+/// Sends llama.cpp's log to `sink`, for the whole process, in place of the sink before.
+///
+/// The sink is called on the thread that logs, with pieces as llama.cpp writes them: most end in
+/// `\n`, a progress bar comes in parts. A panic of the sink is swallowed.
+///
+/// Code that calls `llama_log_set` itself (llama.cpp's server and tools do) takes the log away
+/// from this crate; errors then carry less text.
+///
+/// ```
+/// use rys::log::{Level, set_sink};
+///
+/// set_sink(|level, text| {
+///     if level >= Level::Warn {
+///         eprint!("{text}");
+///     }
+/// });
+/// ```
+#[doc(alias = "llama_log_set")]
+pub fn set_sink(sink: impl Fn(Level, &str) + Send + Sync + 'static) {
+    *SINK.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(sink));
+}
+
+/// Discards llama.cpp's log, as at the start.
+pub fn clear_sink() {
+    *SINK.write().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// Runs `f` and returns what it logged at level ERROR on this thread, in one line.
+pub(crate) fn capture<T>(f: impl FnOnce() -> T) -> (T, String) {
+    let outer = CAPTURE.replace(Some(String::new()));
+    let value = f();
+    let text = CAPTURE.replace(outer).unwrap_or_default();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty())
+        .collect();
+    (value, lines.join("; "))
+}
+
+/// Makes this module the receiver of llama.cpp's log.
+pub(crate) fn install() {
+    // SAFETY: the callback has the required signature, needs no user data and does not unwind.
+    unsafe { sys::llama_log_set(Some(on_log), std::ptr::null_mut()) };
+}
+
+unsafe extern "C" fn on_log(level: sys::ggml_log_level, text: *const c_char, _: *mut c_void) {
+    if text.is_null() {
+        return;
+    }
+    // SAFETY: llama.cpp passes a NUL-terminated string that lives during the call.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    // a panic must not cross into C++; there is nobody to report it to
+    let _ = catch_unwind(AssertUnwindSafe(|| route(level, &text)));
+}
+
+fn route(level: sys::ggml_log_level, text: &str) {
+    let level = match level {
+        sys::GGML_LOG_LEVEL_CONT => LAST_LEVEL.with_borrow(|l| *l),
+        sys::GGML_LOG_LEVEL_ERROR => Level::Error,
+        sys::GGML_LOG_LEVEL_WARN => Level::Warn,
+        sys::GGML_LOG_LEVEL_INFO => Level::Info,
+        _ => Level::Debug,
+    };
+    LAST_LEVEL.set(level);
+    if level == Level::Error {
+        CAPTURE.with_borrow_mut(|c| {
+            if let Some(c) = c {
+                c.push_str(text);
+            }
+        });
+    }
+    let sink = SINK.read().unwrap_or_else(PoisonError::into_inner).clone();
+    if let Some(sink) = sink {
+        sink(level, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capture_keeps_errors_of_its_own_call() {
+        let ((), outer) = capture(|| {
+            route(sys::GGML_LOG_LEVEL_ERROR, "a: one\n");
+            let ((), inner) = capture(|| route(sys::GGML_LOG_LEVEL_ERROR, "b: two"));
+            assert_eq!(inner, "b: two");
+            route(sys::GGML_LOG_LEVEL_INFO, "not this\n");
+            route(sys::GGML_LOG_LEVEL_CONT, "nor its continuation\n");
+            route(sys::GGML_LOG_LEVEL_ERROR, "c: three");
+            route(sys::GGML_LOG_LEVEL_CONT, " and a half\n");
+        });
+        assert_eq!(outer, "a: one; c: three and a half");
+    }
+
+    #[test]
+    fn lines_outside_a_capture_are_not_kept() {
+        route(sys::GGML_LOG_LEVEL_ERROR, "before\n");
+        assert_eq!(capture(|| ()).1, "");
+    }
+}
