@@ -262,9 +262,14 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// As for [`decode`](Self::decode).
+    /// As for [`decode`](Self::decode), and [`Error::InvalidArgument`] for a model that only decodes.
     #[doc(alias = "llama_encode")]
     pub fn encode(&mut self, batch: &Batch) -> Result<()> {
+        if !self.model.has_encoder() && self.has_memory() {
+            return Err(Error::invalid(
+                "the model has no encoder; decode the batch instead",
+            ));
+        }
         self.check_batch(batch, true)?;
         let ptr = self.as_ptr();
         self.run(batch, |c, ret, err| {
@@ -297,11 +302,7 @@ impl Context {
 
     /// What llama.cpp asserts on or does not check.
     fn check_batch(&self, batch: &Batch, whole_in_one: bool) -> Result<()> {
-        if self.model.is_no_alloc() {
-            return Err(Error::invalid(
-                "the model was loaded without weights and cannot compute",
-            ));
-        }
+        self.require_weights()?;
         let (limit, name) = if whole_in_one && self.n_ubatch() < self.n_batch() {
             (self.n_ubatch(), "n_ubatch")
         } else {
@@ -333,6 +334,15 @@ impl Context {
             ));
         }
         batch.seqs.iter().try_for_each(|&s| self.require_seq(s))
+    }
+
+    pub(crate) fn require_weights(&self) -> Result<()> {
+        if self.model.is_no_alloc() {
+            return Err(Error::invalid(
+                "the model was loaded without weights; load it whole to compute with it",
+            ));
+        }
+        Ok(())
     }
 
     pub(crate) fn require_seq(&self, seq: SeqId) -> Result<()> {

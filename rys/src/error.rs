@@ -6,7 +6,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed.
 ///
-/// A `reason` is llama.cpp's own text: the ERROR lines that it logged on the calling thread during
+/// A `reason` is llama.cpp's own text: the ERROR (or else WARN) lines that it logged on the calling thread during
 /// the call, joined by `; `, or the text of the C++ exception that it threw.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

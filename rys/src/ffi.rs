@@ -51,8 +51,8 @@ pub(crate) fn or_unknown(logged: String) -> String {
     }
 }
 
-/// Held while models, contexts and adapters are made and freed: upstream changes the shared model
-/// there (its adapter list, its training context size) without a lock of its own.
+/// Held while contexts and adapters are made and freed, and models freed: upstream changes the
+/// shared model there (its adapter list, its training context size) without a lock of its own.
 pub(crate) fn creation_lock() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)

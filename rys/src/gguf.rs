@@ -8,6 +8,7 @@ use std::ptr::{self, NonNull};
 use llama_sys as sys;
 
 use crate::ffi::{self, call, or_unknown};
+use crate::log::printable;
 use crate::{Error, Result};
 
 /// The header of an open file.
@@ -63,7 +64,7 @@ impl Gguf {
     pub(crate) fn refuse(&self, reason: impl Into<String>) -> Error {
         Error::Header {
             path: self.path.clone(),
-            reason: reason.into(),
+            reason: printable(&reason.into()),
         }
     }
 

@@ -131,7 +131,7 @@ impl Header {
             None | Some("none" | "linear" | "yarn" | "longrope") => Ok(()),
             Some(other) => Err(gguf.refuse(format!(
                 "key {key} is `{}`; llama.cpp allows none, linear, yarn and longrope",
-                other.escape_default()
+                other
             ))),
         }
     }
@@ -147,7 +147,7 @@ fn check_tokens(gguf: &Gguf) -> Result<()> {
         if !token.is_empty() && !seen.insert(token) {
             return Err(gguf.refuse(format!(
                 "token {i} of the vocabulary, `{}`, is there twice",
-                token.to_string_lossy().escape_default()
+                token.to_string_lossy()
             )));
         }
     }

@@ -1,7 +1,7 @@
 //! llama.cpp's log.
 //!
-//! llama.cpp reports why a call failed in its log only. The lines of level ERROR that a call logs
-//! on its own thread end up in the [`Error`](crate::Error) of that call. Everything, errors
+//! llama.cpp reports why a call failed in its log only. The lines of level ERROR (or else WARN) that
+//! a call logs on its own thread end up in the [`Error`](crate::Error) of that call. Everything, errors
 //! included, also goes to the sink set by [`set_sink`]; with no sink nothing is printed.
 
 use std::cell::RefCell;
@@ -29,8 +29,15 @@ type Sink = Arc<dyn Fn(Level, &str) + Send + Sync>;
 
 static SINK: RwLock<Option<Sink>> = RwLock::new(None);
 
+/// What one call logged.
+#[derive(Default)]
+struct Captured {
+    errors: String,
+    warnings: String,
+}
+
 thread_local! {
-    static CAPTURE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static CAPTURE: RefCell<Option<Captured>> = const { RefCell::new(None) };
     static LAST_LEVEL: RefCell<Level> = const { RefCell::new(Level::Debug) };
 }
 
@@ -61,17 +68,37 @@ pub fn clear_sink() {
     *SINK.write().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// Runs `f` and returns what it logged at level ERROR on this thread, in one line.
+/// Runs `f` and returns what it logged at level ERROR on this thread, in one line; without such
+/// lines its warnings, as some failures give no more.
 pub(crate) fn capture<T>(f: impl FnOnce() -> T) -> (T, String) {
-    let outer = CAPTURE.replace(Some(String::new()));
+    let outer = CAPTURE.replace(Some(Captured::default()));
     let value = f();
-    let text = CAPTURE.replace(outer).unwrap_or_default();
-    let lines: Vec<&str> = text
+    let logged = CAPTURE.replace(outer).unwrap_or_default();
+    let text = if logged.errors.is_empty() {
+        logged.warnings
+    } else {
+        logged.errors
+    };
+    let lines: Vec<String> = text
         .lines()
         .map(str::trim)
         .filter(|l| !l.is_empty())
+        .map(printable)
         .collect();
     (value, lines.join("; "))
+}
+
+/// `text` with control characters escaped: names from a model file must not reach a terminal raw.
+pub(crate) fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// Makes this module the receiver of llama.cpp's log.
@@ -99,13 +126,15 @@ fn route(level: sys::ggml_log_level, text: &str) {
         _ => Level::Debug,
     };
     LAST_LEVEL.set(level);
-    if level == Level::Error {
-        CAPTURE.with_borrow_mut(|c| {
-            if let Some(c) = c {
-                c.push_str(text);
+    CAPTURE.with_borrow_mut(|captured| {
+        if let Some(captured) = captured {
+            match level {
+                Level::Error => captured.errors.push_str(text),
+                Level::Warn => captured.warnings.push_str(text),
+                Level::Info | Level::Debug => {}
             }
-        });
-    }
+        }
+    });
     let sink = SINK.read().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(sink) = sink {
         sink(level, text);
@@ -131,8 +160,25 @@ mod tests {
     }
 
     #[test]
+    fn warnings_stand_in_for_errors() {
+        let ((), text) = capture(|| route(sys::GGML_LOG_LEVEL_WARN, "only a warning\n"));
+        assert_eq!(text, "only a warning");
+        let ((), text) = capture(|| {
+            route(sys::GGML_LOG_LEVEL_WARN, "a warning\n");
+            route(sys::GGML_LOG_LEVEL_ERROR, "an error\n");
+        });
+        assert_eq!(text, "an error");
+    }
+
+    #[test]
     fn lines_outside_a_capture_are_not_kept() {
         route(sys::GGML_LOG_LEVEL_ERROR, "before\n");
         assert_eq!(capture(|| ()).1, "");
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        let ((), text) = capture(|| route(sys::GGML_LOG_LEVEL_ERROR, "key 'é\x1b[31m'\n"));
+        assert_eq!(text, r"key 'é\u{1b}[31m'");
     }
 }

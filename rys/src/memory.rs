@@ -98,7 +98,7 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a sequence outside `0..n_seq_max`, for a model without memory,
-    /// and for one that cannot shift (M-RoPE, or sliding windows without
+    /// for a position that would leave its range, and for one that cannot shift (M-RoPE, or sliding windows without
     /// [`swa_full`](crate::ContextParams::swa_full)).
     #[doc(alias = "llama_memory_seq_add")]
     pub fn seq_add(&mut self, seq: SeqId, range: impl RangeBounds<Pos>, delta: Pos) -> Result<()> {
@@ -107,6 +107,13 @@ impl Context {
         let Some((p0, p1)) = c_range(&range)? else {
             return Ok(());
         };
+        let last = self.seq_pos_max(seq)?.unwrap_or(0);
+        if last.checked_add(delta).is_none() {
+            return Err(Error::invalid(format!(
+                "position {last} cannot move by {delta}; allowed are 0..{}",
+                Pos::MAX
+            )));
+        }
         // SAFETY: the context is alive and used by nobody else.
         run("llama_memory_seq_add", |err| unsafe {
             sys::rys_memory_seq_add(mem, seq, p0, p1, delta, err)

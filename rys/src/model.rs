@@ -72,11 +72,9 @@ impl Model {
         }
 
         let mut out = ptr::null_mut();
-        let lock = ffi::creation_lock();
         // SAFETY: the path is NUL-terminated, `c` holds pointers that outlive the call.
         let done =
             call(|err| unsafe { sys::rys_model_load_from_file(c_path.as_ptr(), c, &mut out, err) });
-        drop(lock);
 
         let made = NonNull::new(out).map(|ptr| {
             // SAFETY: a model that llama.cpp has just made, with no other owner.

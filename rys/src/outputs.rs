@@ -55,9 +55,16 @@ impl Context {
     #[doc(alias = "llama_get_embeddings_seq")]
     pub fn embeddings_seq(&self, seq: SeqId) -> Result<&[f32]> {
         let mut out = ptr::null_mut();
-        // SAFETY: the context is alive and used by one thread.
-        let done =
-            call(|err| unsafe { sys::rys_get_embeddings_seq(self.as_ptr(), seq, &mut out, err) });
+        let done = call(|err| {
+            // SAFETY: the context is alive and used by one thread.
+            unsafe { sys::rys_get_embeddings_seq(self.as_ptr(), seq, &mut out, err) }
+        });
+        if done.is_ok() && out.is_null() {
+            return Err(Error::Llama {
+                call: "llama_get_embeddings_seq",
+                reason: "nothing is pooled, or the sequence was not in the last batch".to_owned(),
+            });
+        }
         // SAFETY: getters of a context that is alive.
         let n = unsafe {
             if sys::llama_pooling_type(self.as_ptr()) == sys::LLAMA_POOLING_TYPE_RANK {

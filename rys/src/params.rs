@@ -119,7 +119,7 @@ impl ContextParams {
         n_ctx: u32 => n_ctx = n_ctx;
         /// Largest batch for [`Context::decode`](crate::Context::decode), in tokens.
         n_batch: u32 => n_batch = n_batch;
-        /// Tokens computed at once; a larger batch is split.
+        /// Tokens computed at once, 0 for `n_batch`; a larger batch is split.
         n_ubatch: u32 => n_ubatch = n_ubatch;
         /// Number of sequences, 1 to 256.
         n_seq_max: u32 => n_seq_max = n_seq_max;
@@ -179,6 +179,9 @@ impl ContextParams {
         };
         positive("n_threads", self.c.n_threads)?;
         positive("n_threads_batch", self.c.n_threads_batch)?;
+        if self.c.n_batch == 0 {
+            return Err(crate::Error::invalid("n_batch is 0; at least 1"));
+        }
         if self.c.n_seq_max == 0 {
             return Err(crate::Error::invalid(
                 "n_seq_max is 0; allowed are 1 to 256",

@@ -17,6 +17,9 @@ const RESTORE: &str = "restore";
 /// A state that is damaged further in may be refused only after the sequences that it would replace
 /// were removed; [`clear`](Context::clear) then gives a usable context.
 ///
+/// A context of a model without weights ([`ModelParams::no_alloc`](crate::ModelParams::no_alloc)) has
+/// no state: [`Error::InvalidArgument`].
+///
 /// Files are written beside their destination and moved there when complete.
 impl Context {
     /// The whole state: memory of every sequence and the last outputs.
@@ -26,6 +29,7 @@ impl Context {
     /// [`Error::State`].
     #[doc(alias = "llama_state_get_data")]
     pub fn state(&mut self) -> Result<Vec<u8>> {
+        self.require_weights()?;
         let ctx = self.as_ptr();
         // SAFETY: the context is alive and used by nobody else.
         let size = sized(|ret, err| unsafe { sys::rys_state_get_size(ctx, ret, err) })?;
@@ -42,6 +46,7 @@ impl Context {
     /// [`Error::State`].
     #[doc(alias = "llama_state_set_data")]
     pub fn set_state(&mut self, state: &[u8]) -> Result<()> {
+        self.require_weights()?;
         let ctx = self.as_ptr();
         let mut read = 0;
         let done = call(|err| {
@@ -58,6 +63,7 @@ impl Context {
     /// [`Error::State`] and [`Error::Io`]; an existing file is then as it was.
     #[doc(alias = "llama_state_save_file")]
     pub fn save_state(&mut self, path: impl AsRef<Path>, tokens: &[Token]) -> Result<()> {
+        self.require_weights()?;
         let ctx = self.as_ptr();
         save(path.as_ref(), |file| {
             let mut saved = false;
@@ -86,6 +92,7 @@ impl Context {
     /// [`Error::State`] and [`Error::Io`].
     #[doc(alias = "llama_state_load_file")]
     pub fn load_state(&mut self, path: impl AsRef<Path>) -> Result<Vec<Token>> {
+        self.require_weights()?;
         let ctx = self.as_ptr();
         load(path.as_ref(), |file, tokens, n| {
             let mut loaded = false;
@@ -115,6 +122,7 @@ impl Context {
     /// [`Error::InvalidArgument`] for a sequence outside `0..n_seq_max`; [`Error::State`].
     #[doc(alias = "llama_state_seq_get_data")]
     pub fn seq_state(&mut self, seq: SeqId) -> Result<Vec<u8>> {
+        self.require_weights()?;
         self.require_seq(seq)?;
         let ctx = self.as_ptr();
         // SAFETY: the context is alive and used by nobody else.
@@ -132,6 +140,7 @@ impl Context {
     /// [`Error::InvalidArgument`] for a sequence outside `0..n_seq_max`; [`Error::State`].
     #[doc(alias = "llama_state_seq_set_data")]
     pub fn set_seq_state(&mut self, seq: SeqId, state: &[u8]) -> Result<()> {
+        self.require_weights()?;
         self.require_seq(seq)?;
         let ctx = self.as_ptr();
         let mut read = 0;
@@ -157,6 +166,7 @@ impl Context {
         seq: SeqId,
         tokens: &[Token],
     ) -> Result<()> {
+        self.require_weights()?;
         self.require_seq(seq)?;
         let ctx = self.as_ptr();
         save(path.as_ref(), |file| {
@@ -188,6 +198,7 @@ impl Context {
     /// [`Error::Io`].
     #[doc(alias = "llama_state_seq_load_file")]
     pub fn load_seq_state(&mut self, path: impl AsRef<Path>, seq: SeqId) -> Result<Vec<Token>> {
+        self.require_weights()?;
         self.require_seq(seq)?;
         let ctx = self.as_ptr();
         load(path.as_ref(), |file, tokens, n| {
