@@ -68,8 +68,8 @@ pub fn shim(tree: &Tree, config: &Config) -> Result<()> {
         .std("c++17")
         .opt_level(2)
         .debug(false)
+        .cargo_metadata(false)
         .cargo_warnings(true)
-        .cpp_link_stdlib(None)
         .files(files)
         .includes(includes(tree, config));
     if config.server {

@@ -2,23 +2,31 @@
 //!
 //! [`models`] is also a library for tests: where a pinned model lies, verified.
 
-// The source, patch and cmake code of the build script of `llama-sys`: one code path.
+// The source, patch and cmake code of the build script of `llama-sys`, which uses the rest of
+// it: one code path.
+#[allow(dead_code)]
 #[path = "../../llama-sys/build/cmake.rs"]
 mod cmake;
+#[allow(dead_code)]
 #[path = "../../llama-sys/build/config.rs"]
 mod config;
 #[path = "../../llama-sys/build/patch.rs"]
 mod patch;
+#[allow(dead_code)]
 #[path = "../../llama-sys/build/source.rs"]
 mod source;
 #[path = "../../llama-sys/build/tree.rs"]
 mod tree;
 
+mod demo;
 mod fetch;
-
+pub mod models;
+mod patches;
 mod paths;
 mod progress;
-
+mod setup;
+mod stock;
+mod test;
 mod vendor;
 
 use std::path::PathBuf;
@@ -40,12 +48,21 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Install missing system packages, fetch the llama.cpp source and the test models
+    Setup,
     /// Fetch, verify and unpack the pinned llama.cpp source to vendor/llama.cpp
     Vendor {
         /// Use this llama.cpp checkout instead of the pinned source
         #[arg(long, value_name = "DIR")]
         from: Option<PathBuf>,
     },
+    /// Work on the patch series
+    #[command(subcommand)]
+    Patches(patches::Command),
+    /// Set up what is missing, then run every test
+    Test(test::Args),
+    /// Set up what is missing, then show a base model and a repeated one side by side
+    Demo(demo::Args),
 }
 
 /// Runs a parsed command line.
@@ -54,6 +71,10 @@ enum Command {
 /// Whatever kept the command from finishing, in words for its user.
 pub fn run(cli: Cli) -> Result<()> {
     match cli.command {
+        Command::Setup => setup::run(),
         Command::Vendor { from } => vendor::run(from.as_deref()),
+        Command::Patches(command) => patches::run(command),
+        Command::Test(args) => test::run(&args),
+        Command::Demo(args) => demo::run(&args),
     }
 }

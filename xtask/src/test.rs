@@ -1,0 +1,63 @@
+//! `cargo xtask test`: the set-up if needed, then every test.
+
+use std::env;
+use std::process::{Command, Stdio};
+use std::thread::available_parallelism;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{models, paths, setup, stock};
+
+/// Options of the tests.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Arguments for `cargo nextest run` or `cargo test`
+    #[arg(last = true)]
+    rest: Vec<String>,
+}
+
+/// Runs the tests with the environment that they read.
+pub fn run(args: &Args) -> Result<()> {
+    setup::run()?;
+    let jobs = available_parallelism().map_or(1, usize::from);
+    let stock = stock::build(jobs)?;
+    let mut vars = vec![("RYS_STOCK_DIR".to_owned(), stock)];
+    for id in models::ids() {
+        vars.push((format!("RYS_TEST_{}", id.to_uppercase()), models::path(id)?));
+    }
+    let cargo = |words: &[&str], rest: &[String]| -> Result<()> {
+        let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut cmd = Command::new(program);
+        cmd.current_dir(paths::root())
+            .args(words)
+            .args(rest)
+            .envs(vars.iter().cloned());
+        let status = cmd.status().context("cannot start cargo")?;
+        ensure!(
+            status.success(),
+            "`cargo {}` failed ({status})",
+            words.join(" ")
+        );
+        Ok(())
+    };
+    if has_nextest() {
+        cargo(&["nextest", "run", "--workspace"], &args.rest)?;
+        if args.rest.is_empty() {
+            cargo(&["test", "--workspace", "--doc"], &[])
+        } else {
+            Ok(())
+        }
+    } else {
+        // Runs the doc tests too.
+        cargo(&["test", "--workspace"], &args.rest)
+    }
+}
+
+fn has_nextest() -> bool {
+    Command::new("cargo")
+        .args(["nextest", "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success())
+}

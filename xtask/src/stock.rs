@@ -1,0 +1,49 @@
+//! The unpatched reference build that tests compare with.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::cmake::{self, run as run_logged};
+use crate::config::Options;
+use crate::patch::Series;
+use crate::progress::Step;
+use crate::source::Pin;
+use crate::tree::Tree;
+use crate::{paths, vendor};
+
+/// Builds `<target>/llama-cpp/stock-<key>/{src,build}` from the pristine source with the
+/// options of the patched build, and the programs of `tests/reference` against it.
+/// Returns the tree's folder.
+pub fn build(jobs: usize) -> Result<PathBuf> {
+    let pin = Pin::read(&paths::vendor())?;
+    let source = vendor::verify(&pin)?;
+    let options = Options::cpu(env!("XTASK_TARGET"));
+    let _step = Step::spinner("building the unpatched reference");
+    let tree = Tree::lock(&paths::target()?, "stock-", &source, &options)?;
+    tree.stamp(&source, &Series::default())?;
+    cmake::build(&tree, &options, &pin, &["llama"], jobs)?;
+    let reference = paths::root().join("tests/reference");
+    if reference.join("CMakeLists.txt").is_file() {
+        let build = tree.root.join("reference");
+        fs::create_dir_all(&build).with_context(|| format!("cannot create {}", build.display()))?;
+        let mut cmd = cmake::command(&tree, "cmake");
+        cmd.arg("-S").arg(&reference).arg("-B").arg(&build);
+        cmd.arg("-DCMAKE_BUILD_TYPE=Release");
+        cmd.arg(format!("-DLLAMA_SRC={}", tree.src().display()));
+        cmd.arg(format!("-DLLAMA_BUILD={}", tree.build().display()));
+        run_logged(
+            cmd,
+            &tree.log(),
+            "cmake could not configure tests/reference",
+        )?;
+        let mut cmd: Command = cmake::command(&tree, "cmake");
+        cmd.arg("--build")
+            .arg(&build)
+            .args(["--parallel", &jobs.to_string()]);
+        run_logged(cmd, &tree.log(), "tests/reference does not compile")?;
+    }
+    Ok(tree.root.clone())
+}
