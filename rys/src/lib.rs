@@ -35,6 +35,11 @@
 //! Making and freeing models, contexts and adapters takes a lock inside this crate, because
 //! llama.cpp changes the shared model there. A context keeps its model alive.
 //!
+//! ```compile_fail
+//! fn sync<T: Sync>() {}
+//! sync::<rys::Context>();
+//! ```
+//!
 //! # Errors
 //!
 //! Nothing here panics on bad input, and neither a panic nor a C++ exception crosses the boundary:

@@ -89,7 +89,12 @@ impl Context {
         // SAFETY: the context is alive and used by nobody else.
         run("llama_memory_seq_keep", |err| unsafe {
             sys::rys_memory_seq_keep(mem, seq, err)
-        })
+        })?;
+        // llama.cpp looks no further than the cache that this sequence is in
+        for other in (0..self.n_seq_max().cast_signed()).filter(|&s| s != seq) {
+            self.seq_rm(other, ..)?;
+        }
+        Ok(())
     }
 
     /// Moves positions of a sequence by `delta`; the K rows of each pass are turned accordingly when

@@ -70,7 +70,8 @@ impl ModelParams {
     }
 
     /// Called while loading with the fraction done, `0.0..=1.0`. Returning `false` cancels, and
-    /// [`Model::load`](crate::Model::load) returns [`Error::Cancelled`].
+    /// [`Model::load`](crate::Model::load) returns
+    /// [`Error::Cancelled`](crate::Error::Cancelled).
     pub fn progress(mut self, callback: impl FnMut(f32) -> bool + 'static) -> Self {
         self.progress = Some(Box::new(callback));
         self

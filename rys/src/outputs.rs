@@ -24,7 +24,8 @@ impl Context {
     }
 
     /// Embedding of a token of the last batch, `n_embd_out` values; indices as for
-    /// [`logits`](Self::logits). Needs [`ContextParams::embeddings`] and no pooling.
+    /// [`logits`](Self::logits). Needs
+    /// [`ContextParams::embeddings`](crate::ContextParams::embeddings) and no pooling.
     ///
     /// # Errors
     ///

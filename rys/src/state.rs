@@ -12,8 +12,9 @@ const RESTORE: &str = "restore";
 
 /// Saved state: of the whole context, or of one sequence.
 ///
-/// A state fits a context of the same model and the same plan. Another one is refused before
-/// anything is changed. Without a plan the bytes are those of plain llama.cpp, which can read them.
+/// A state fits a context of the same model and the same plan, and with the same
+/// [`kv_unified`](crate::ContextParams::kv_unified) and cache types. One of another plan is refused
+/// before anything is changed. Without a plan the bytes are those of plain llama.cpp, which can read them.
 /// A state that is damaged further in may be refused only after the sequences that it would replace
 /// were removed; [`clear`](Context::clear) then gives a usable context.
 ///

@@ -1,145 +1,15 @@
 //! Files that are not a model, or not quite one, are refused with a reason.
 
-#![allow(clippy::unwrap_used)]
-
 use std::ffi::CString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use llama_sys as sys;
 use rys::{Error, Header, Model, ModelParams};
 use tempfile::TempDir;
 
-const N_EMBD: i64 = 32;
-const N_VOCAB: i64 = 16;
-
-/// A GGUF file in the making.
-struct Writer {
-    gguf: *mut sys::gguf_context,
-    tensors: *mut sys::ggml_context,
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        // SAFETY: both are owned by this writer alone.
-        unsafe {
-            sys::gguf_free(self.gguf);
-            sys::ggml_free(self.tensors);
-        }
-    }
-}
-
-impl Writer {
-    fn empty() -> Self {
-        let params = sys::ggml_init_params {
-            mem_size: 1 << 20,
-            mem_buffer: std::ptr::null_mut(),
-            no_alloc: false,
-        };
-        // SAFETY: plain constructors.
-        unsafe {
-            Self {
-                gguf: sys::gguf_init_empty(),
-                tensors: sys::ggml_init(params),
-            }
-        }
-    }
-
-    fn u32(&self, key: &str, value: u32) {
-        let key = CString::new(key).unwrap();
-        // SAFETY: the key is NUL-terminated.
-        unsafe { sys::gguf_set_val_u32(self.gguf, key.as_ptr(), value) };
-    }
-
-    fn f32(&self, key: &str, value: f32) {
-        let key = CString::new(key).unwrap();
-        // SAFETY: the key is NUL-terminated.
-        unsafe { sys::gguf_set_val_f32(self.gguf, key.as_ptr(), value) };
-    }
-
-    fn str(&self, key: &str, value: &str) {
-        let (key, value) = (CString::new(key).unwrap(), CString::new(value).unwrap());
-        // SAFETY: both are NUL-terminated.
-        unsafe { sys::gguf_set_val_str(self.gguf, key.as_ptr(), value.as_ptr()) };
-    }
-
-    fn strs(&self, key: &str, values: &[&str]) {
-        let key = CString::new(key).unwrap();
-        let values: Vec<_> = values.iter().map(|v| CString::new(*v).unwrap()).collect();
-        let mut ptrs: Vec<_> = values.iter().map(|v| v.as_ptr()).collect();
-        // SAFETY: all are NUL-terminated and copied.
-        unsafe {
-            sys::gguf_set_arr_str(self.gguf, key.as_ptr(), ptrs.as_mut_ptr(), ptrs.len());
-        }
-    }
-
-    fn u32s(&self, key: &str, values: &[u32]) {
-        let key = CString::new(key).unwrap();
-        // SAFETY: the values are of the given type and copied.
-        unsafe {
-            sys::gguf_set_arr_data(
-                self.gguf,
-                key.as_ptr(),
-                sys::GGUF_TYPE_UINT32,
-                values.as_ptr().cast(),
-                values.len(),
-            );
-        }
-    }
-
-    fn remove(&self, key: &str) {
-        let key = CString::new(key).unwrap();
-        // SAFETY: the key is NUL-terminated.
-        unsafe { sys::gguf_remove_key(self.gguf, key.as_ptr()) };
-    }
-
-    fn tensor(&self, name: &str, ne: [i64; 2]) {
-        let name = CString::new(name).unwrap();
-        // SAFETY: the name is NUL-terminated; the data is as large as the tensor.
-        unsafe {
-            let t = sys::ggml_new_tensor_2d(self.tensors, sys::GGML_TYPE_F32, ne[0], ne[1]);
-            sys::ggml_set_name(t, name.as_ptr());
-            std::ptr::write_bytes((*t).data.cast::<u8>(), 0, sys::ggml_nbytes(t));
-            sys::gguf_add_tensor(self.gguf, t);
-        }
-    }
-
-    /// A llama of two layers that loads.
-    fn llama() -> Self {
-        let w = Self::empty();
-        w.str("general.architecture", "llama");
-        w.u32("llama.block_count", 2);
-        w.u32("llama.context_length", 64);
-        w.u32("llama.embedding_length", N_EMBD as u32);
-        w.u32("llama.feed_forward_length", N_EMBD as u32);
-        w.u32("llama.attention.head_count", 2);
-        w.f32("llama.attention.layer_norm_rms_epsilon", 1e-5);
-        w.u32("llama.vocab_size", N_VOCAB as u32);
-        w.str("tokenizer.ggml.model", "no_vocab");
-        w.tensor("token_embd.weight", [N_EMBD, N_VOCAB]);
-        w.tensor("output_norm.weight", [N_EMBD, 1]);
-        for il in 0..2 {
-            for name in ["attn_q", "attn_k", "attn_v", "attn_output"] {
-                w.tensor(&format!("blk.{il}.{name}.weight"), [N_EMBD, N_EMBD]);
-            }
-            for name in ["ffn_gate", "ffn_up", "ffn_down"] {
-                w.tensor(&format!("blk.{il}.{name}.weight"), [N_EMBD, N_EMBD]);
-            }
-            for name in ["attn_norm", "ffn_norm"] {
-                w.tensor(&format!("blk.{il}.{name}.weight"), [N_EMBD, 1]);
-            }
-        }
-        w
-    }
-
-    fn save(&self, dir: &TempDir) -> PathBuf {
-        let path = dir.path().join("model.gguf");
-        let c_path = CString::new(path.to_str().unwrap()).unwrap();
-        // SAFETY: the path is NUL-terminated.
-        assert!(unsafe { sys::gguf_write_to_file(self.gguf, c_path.as_ptr(), false) });
-        path
-    }
-}
+use crate::random::Random;
+use crate::writer::Writer;
 
 /// The text without the path in front.
 fn reason(path: &Path, error: &Error) -> String {
@@ -150,9 +20,9 @@ fn reason(path: &Path, error: &Error) -> String {
 #[track_caller]
 fn check(change: impl Fn(&Writer), expected: &str) {
     let dir = TempDir::new().unwrap();
-    let w = Writer::llama();
+    let w = Writer::llama(2);
     change(&w);
-    let path = w.save(&dir);
+    let path = w.save(&dir, "model.gguf");
     let expected = format!("FILE: not a usable model file: {expected}");
     assert_eq!(reason(&path, &Header::read(&path).unwrap_err()), expected);
     let error = Model::load(&path, ModelParams::new()).unwrap_err();
@@ -162,14 +32,14 @@ fn check(change: impl Fn(&Writer), expected: &str) {
 #[test]
 fn a_good_header_is_read() {
     let dir = TempDir::new().unwrap();
-    let w = Writer::llama();
-    let path = w.save(&dir);
+    let w = Writer::llama(2);
+    let path = w.save(&dir, "model.gguf");
     let header = Header::read(&path).unwrap();
     assert_eq!((header.arch.as_str(), header.n_layer()), ("llama", 2));
     assert_eq!(Model::load(&path, ModelParams::new()).unwrap().n_layer(), 2);
 
     w.u32("llama.nextn_predict_layers", 1);
-    let header = Header::read(w.save(&dir)).unwrap();
+    let header = Header::read(w.save(&dir, "model.gguf")).unwrap();
     assert_eq!(
         (
             header.block_count,
@@ -272,9 +142,9 @@ fn projectors_and_strange_names_are_refused() {
 #[test]
 fn a_failed_assertion_is_an_error() {
     let dir = TempDir::new().unwrap();
-    let w = Writer::llama();
+    let w = Writer::llama(2);
     w.u32("llama.block_count", 600);
-    let path = w.save(&dir);
+    let path = w.save(&dir, "model.gguf");
     Header::read(&path).unwrap_err(); // starts llama.cpp
     let path = CString::new(path.to_str().unwrap()).unwrap();
     let mut err = sys::rys_error { text: [0; 1024] };
@@ -340,13 +210,9 @@ fn what_is_not_a_file_is_refused() {
 #[test]
 fn every_truncation_is_refused() {
     let dir = TempDir::new().unwrap();
-    let path = Writer::llama().save(&dir);
+    let path = Writer::llama(2).save(&dir, "model.gguf");
     let whole = fs::read(&path).unwrap();
-    // SAFETY: the file is a valid header.
-    let header = unsafe {
-        let gguf = Writer::llama();
-        sys::gguf_get_meta_size(gguf.gguf)
-    };
+    let header = Writer::llama(2).header_len();
     assert!(header < whole.len());
     for n in 0..header {
         fs::write(&path, &whole[..n]).unwrap();
@@ -360,25 +226,12 @@ fn every_truncation_is_refused() {
     assert!(matches!(error, Error::Load { .. }), "{error:?}");
 }
 
-/// xorshift64*: the same mutations on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % n as u64) as usize
-    }
-}
-
 #[test]
 fn mutated_headers_give_a_model_or_an_error() {
     let dir = TempDir::new().unwrap();
-    let path = Writer::llama().save(&dir);
+    let path = Writer::llama(2).save(&dir, "model.gguf");
     let whole = fs::read(&path).unwrap();
-    // SAFETY: the file is a valid header.
-    let header = unsafe { sys::gguf_get_meta_size(Writer::llama().gguf) };
+    let header = Writer::llama(2).header_len();
     let mut random = Random(7);
     let (mut loaded, mut refused) = (0, 0);
     for _ in 0..2000 {
