@@ -10,10 +10,10 @@ mod cmake;
 #[allow(dead_code)]
 #[path = "../../llama-sys/build/config.rs"]
 mod config;
-#[path = "../../llama-sys/build/patch.rs"]
+#[path = "../../llama-sys/build/patch/mod.rs"]
 mod patch;
 #[allow(dead_code)]
-#[path = "../../llama-sys/build/source.rs"]
+#[path = "../../llama-sys/build/source/mod.rs"]
 mod source;
 #[path = "../../llama-sys/build/tree.rs"]
 mod tree;
