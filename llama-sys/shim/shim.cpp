@@ -17,7 +17,7 @@ struct assertion_failed : std::runtime_error {
 // > 0: an assertion on this thread may unwind to guard()
 thread_local int unwind_depth = 0;
 
-// ggml_abort() calls abort() when this returns
+// ggml_abort() calls abort() when this returns; to throw during an unwinding would end the process as well
 void on_abort(const char * message) {
     if (unwind_depth > 0 && std::uncaught_exceptions() == 0) {
         throw assertion_failed(message);

@@ -25,7 +25,7 @@ mod bindings {
 
 pub use bindings::*;
 
-/// Version of the layer-plan patches in the linked llama.cpp.
+/// Gives the version of the layer-plan patches in the linked llama.cpp.
 ///
 /// An unpatched llama.cpp does not have the symbol, so linking one fails and names
 /// `llama_layer_plan_abi_v1`.
