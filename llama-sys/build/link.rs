@@ -58,7 +58,13 @@ pub fn targets(config: &Config) -> Vec<&'static str> {
 
 /// Lines for cargo: search paths, archives, system libraries.
 pub fn lines(tree: &Tree, config: &Config) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
+    let mut lines = vec![
+        "cargo::rustc-link-lib=static=rys_shim".to_owned(),
+        format!(
+            "cargo::rustc-link-search=native={}",
+            config.out_dir.display()
+        ),
+    ];
     let mut paths: Vec<PathBuf> = Vec::new();
     for (dir, name) in archives(config) {
         let dir = tree.build().join(dir);
