@@ -8,7 +8,7 @@ mod link;
 mod config;
 #[allow(dead_code)]
 mod patch;
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports)]
 mod source;
 mod tree;
 
