@@ -1,0 +1,92 @@
+//! A GGUF file with its layers written out as a plan runs them: what repeats do without copies.
+
+use std::path::Path;
+
+use crate::gguf::{File, Writer};
+
+/// Writes `src` with block `plan[eff]` in the place of block `eff`.
+///
+/// Arrays with one element for each layer are expanded too, and types that a loader would take from
+/// the layer's index are written as arrays. MTP blocks follow the last layer as before.
+pub fn expand(src: &Path, plan: &[u32], dst: &Path) {
+    let file = File::read(src);
+    let arch = file.str("general.architecture").expect("an architecture");
+    let key = |name: &str| format!("{arch}.{name}");
+    let n_all = file.u32(&key("block_count")).expect("a block count");
+    let n_nextn = file.u32(&key("nextn_predict_layers")).unwrap_or(0);
+    let n_layer = n_all - n_nextn;
+
+    // the file's blocks in their new order
+    let blocks: Vec<u32> = plan.iter().copied().chain(n_layer..n_all).collect();
+
+    let mut out = Writer::new();
+    out.set_all(&file);
+    out.set_u32(&key("block_count"), blocks.len() as u32);
+    let prefix = format!("{arch}.");
+    for name in file.keys() {
+        let Some((kind, elements)) = file.array_elements(name) else {
+            continue;
+        };
+        let n = elements.len() as u32;
+        if name.starts_with(&prefix) && (n == n_all || n == n_layer) {
+            let order = if n == n_all { &blocks[..] } else { plan };
+            let bytes: Vec<u8> = order
+                .iter()
+                .flat_map(|&il| elements[il as usize])
+                .copied()
+                .collect();
+            out.set_array(name, kind, &bytes);
+        }
+    }
+    for (name, types) in implied_types(&file, arch, n_all) {
+        let types: Vec<bool> = blocks.iter().map(|&il| types[il as usize]).collect();
+        out.set_bools(&key(name), &types);
+    }
+
+    let tensors = file.tensors();
+    for tensor in &tensors {
+        if !tensor.name.starts_with("blk.") {
+            out.add(tensor.name, tensor.kind, tensor.ne, tensor.data);
+        }
+    }
+    for (eff, il) in blocks.iter().enumerate() {
+        let prefix = format!("blk.{il}.");
+        for tensor in &tensors {
+            if let Some(rest) = tensor.name.strip_prefix(&prefix) {
+                let name = format!("blk.{eff}.{rest}");
+                out.add(&name, tensor.kind, tensor.ne, tensor.data);
+            }
+        }
+    }
+    out.write(dst);
+}
+
+/// Types of the layers that the loader derives from the index, where the file has no array.
+fn implied_types(file: &File, arch: &str, n: u32) -> Vec<(&'static str, Vec<bool>)> {
+    let key = |name: &str| format!("{arch}.{name}");
+    // one layer of another kind ends every period
+    let periodic = |period: u32| (0..n).map(|il| il % period < period - 1).collect();
+    let mut types = Vec::new();
+
+    let window = "attention.sliding_window_pattern";
+    let default = match arch {
+        "gemma3" => Some(6),
+        "gemma2" => Some(2),
+        "gemma3n" => Some(5),
+        _ => None,
+    };
+    if let Some(default) = default
+        && file.array(&key(window)).is_none()
+    {
+        let period = file.u32(&key(window)).unwrap_or(default);
+        types.push((window, periodic(period)));
+    }
+
+    let recurrent = "attention.recurrent_layers";
+    if matches!(arch, "qwen35" | "qwen35moe" | "qwen3next") && file.array(&key(recurrent)).is_none() {
+        let period = file.u32(&key("full_attention_interval")).unwrap_or(4);
+        types.push((recurrent, periodic(period)));
+    }
+    types
+}
+

@@ -1,0 +1,19 @@
+//! Fixtures of the integration tests: models, their expanded twins, and jobs that run on the patched
+//! library and on an unpatched llama.cpp alike.
+
+pub mod expand;
+pub mod gguf;
+pub mod job;
+pub mod log;
+pub mod patched;
+pub mod real;
+pub mod reference;
+pub mod synth;
+
+/// Folder for the files of these tests, inside cargo's target folder.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::Builder::new()
+        .prefix("rys-tests-")
+        .tempdir()
+        .expect("cannot make a temporary folder")
+}
