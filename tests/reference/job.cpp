@@ -3,6 +3,7 @@
 #include "ggml.h"
 #include "llama.h"
 
+#include <cstring>
 #include <list>
 #include <memory>
 #include <stdexcept>
@@ -34,6 +35,7 @@ struct cached_model {
 //
 
 static json * log_sink = nullptr;
+static bool   log_all  = false;
 
 static void log_callback(ggml_log_level level, const char * text, void *) {
     static const char * last = "debug";
@@ -43,7 +45,7 @@ static void log_callback(ggml_log_level level, const char * text, void *) {
                level == GGML_LOG_LEVEL_WARN  ? "warn"  :
                level == GGML_LOG_LEVEL_INFO  ? "info"  : "debug";
     }
-    if (log_sink != nullptr) {
+    if (log_sink != nullptr && (log_all || strcmp(last, "error") == 0)) {
         log_sink->push_back({ last, text });
     }
 }
@@ -231,6 +233,7 @@ job_result job_run(const json & job) {
     json model_log = json::array();
 
     try {
+        log_all = job.at("verbose");
         cached_model & model = load_model(job.at("model"));
         model_log = model.log;
 

@@ -38,7 +38,7 @@ pub fn expand(src: &Path, plan: &[u32], dst: &Path) {
             out.set_array(name, kind, &bytes);
         }
     }
-    for (name, types) in implied_types(&file, arch, n_all) {
+    for (name, types) in implied_types(&file, arch, n_layer, n_all) {
         let types: Vec<bool> = blocks.iter().map(|&il| types[il as usize]).collect();
         out.set_bools(&key(name), &types);
     }
@@ -62,10 +62,19 @@ pub fn expand(src: &Path, plan: &[u32], dst: &Path) {
 }
 
 /// Types of the layers that the loader derives from the index, where the file has no array.
-fn implied_types(file: &File, arch: &str, n: u32) -> Vec<(&'static str, Vec<bool>)> {
+fn implied_types(
+    file: &File,
+    arch: &str,
+    n_layer: u32,
+    n_all: u32,
+) -> Vec<(&'static str, Vec<bool>)> {
     let key = |name: &str| format!("{arch}.{name}");
-    // one layer of another kind ends every period
-    let periodic = |period: u32| (0..n).map(|il| il % period < period - 1).collect();
+    // one layer of the other kind ends every period
+    let periodic = |n: u32, period: u32| -> Vec<bool> {
+        (0..n_all)
+            .map(|il| il < n && il % period < period - 1)
+            .collect()
+    };
     let mut types = Vec::new();
 
     let window = "attention.sliding_window_pattern";
@@ -79,14 +88,15 @@ fn implied_types(file: &File, arch: &str, n: u32) -> Vec<(&'static str, Vec<bool
         && file.array(&key(window)).is_none()
     {
         let period = file.u32(&key(window)).unwrap_or(default);
-        types.push((window, periodic(period)));
+        types.push((window, periodic(n_all, period)));
     }
 
     let recurrent = "attention.recurrent_layers";
-    if matches!(arch, "qwen35" | "qwen35moe" | "qwen3next") && file.array(&key(recurrent)).is_none() {
+    if matches!(arch, "qwen35" | "qwen35moe" | "qwen3next") && file.array(&key(recurrent)).is_none()
+    {
         let period = file.u32(&key("full_attention_interval")).unwrap_or(4);
-        types.push((recurrent, periodic(period)));
+        // MTP layers attend
+        types.push((recurrent, periodic(n_layer, period)));
     }
     types
 }
-

@@ -140,6 +140,8 @@ pub struct Job {
     pub params: Params,
     /// Adapters and their scales.
     pub loras: Vec<(PathBuf, f32)>,
+    /// Whether the reference's logs are wanted whole, or of level ERROR only.
+    pub verbose: bool,
     pub steps: Vec<Step>,
 }
 
@@ -149,6 +151,7 @@ impl Job {
             model: model.as_ref().into(),
             params: params.clone(),
             loras: Vec::new(),
+            verbose: false,
             steps: steps.into(),
         }
     }

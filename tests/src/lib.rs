@@ -1,6 +1,8 @@
 //! Fixtures of the integration tests: models, their expanded twins, and jobs that run on the patched
 //! library and on an unpatched llama.cpp alike.
 
+#![allow(missing_docs, reason = "nobody but the tests of this package uses it")]
+
 pub mod expand;
 pub mod gguf;
 pub mod job;
@@ -12,6 +14,7 @@ pub mod synth;
 
 /// Folder for the files of these tests, inside cargo's target folder.
 pub fn scratch() -> tempfile::TempDir {
+    log::install();
     tempfile::Builder::new()
         .prefix("rys-tests-")
         .tempdir()

@@ -12,8 +12,8 @@ thread_local! {
     static PIECES: RefCell<Option<Pieces>> = const { RefCell::new(None) };
 }
 
-/// Runs `f` and returns what it logged on this thread.
-pub fn capture<T>(f: impl FnOnce() -> T) -> (T, Pieces) {
+/// Takes llama.cpp's log; what no [`capture`] asks for is dropped.
+pub fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
         set_sink(|level, text| {
@@ -30,6 +30,11 @@ pub fn capture<T>(f: impl FnOnce() -> T) -> (T, Pieces) {
             });
         });
     });
+}
+
+/// Runs `f` and returns what it logged on this thread.
+pub fn capture<T>(f: impl FnOnce() -> T) -> (T, Pieces) {
+    install();
     let outer = PIECES.replace(Some(Vec::new()));
     let value = f();
     let pieces = PIECES.replace(outer).unwrap_or_default();
@@ -64,9 +69,7 @@ fn normal(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let shown = words.iter().enumerate().map(|(i, word)| {
         let unit = words.get(i + 1).copied().unwrap_or_default();
-        let timing = ["ms", "seconds", "us"]
-            .iter()
-            .any(|u| unit.starts_with(u));
+        let timing = ["ms", "seconds", "us"].iter().any(|u| unit.starts_with(u));
         if word.starts_with("0x") {
             "0x…"
         } else if timing && word.starts_with(|c: char| c.is_ascii_digit()) {

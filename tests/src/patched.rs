@@ -1,6 +1,8 @@
 //! Jobs on the patched library, through the crate `rys`.
 
-use rys::{Batch, Context, ContextParams, FlashAttn, Model, Spec};
+use std::ops::Bound;
+
+use rys::{Batch, Context, ContextParams, FlashAttn, LoraAdapter, Model, Spec};
 
 use crate::job::{Job, Outcome, Params, Step};
 use crate::log;
@@ -39,12 +41,14 @@ pub fn run(model: &Model, job: &Job, spec: Option<&Spec>) -> Outcome {
     let mut outcome = Outcome::default();
     let (error, log) = log::capture(|| {
         let mut ctx = context(model, &job.params, spec)?;
-        let mut loras = Vec::new();
-        for (path, scale) in &job.loras {
-            loras.push((model.lora(path)?, *scale));
-        }
-        if !loras.is_empty() {
-            ctx.set_loras(&loras)?;
+        let adapters = job
+            .loras
+            .iter()
+            .map(|(path, _)| LoraAdapter::load(model, path));
+        let adapters = adapters.collect::<rys::Result<Vec<_>>>()?;
+        let scales = job.loras.iter().map(|&(_, scale)| scale);
+        if !adapters.is_empty() {
+            ctx.set_loras(&adapters.iter().zip(scales).collect::<Vec<_>>())?;
         }
         for step in &job.steps {
             let (ret, bytes) = run_step(&mut ctx, step)?;
@@ -98,12 +102,18 @@ pub fn run_step(ctx: &mut Context, step: &Step) -> rys::Result<(i32, Vec<u8>)> {
     Ok((ret, bytes))
 }
 
-use std::ops::Bound;
-
 fn from(p0: i32) -> Bound<i32> {
-    if p0 < 0 { Bound::Unbounded } else { Bound::Included(p0) }
+    if p0 < 0 {
+        Bound::Unbounded
+    } else {
+        Bound::Included(p0)
+    }
 }
 
 fn to(p1: i32) -> Bound<i32> {
-    if p1 < 0 { Bound::Unbounded } else { Bound::Excluded(p1) }
+    if p1 < 0 {
+        Bound::Unbounded
+    } else {
+        Bound::Excluded(p1)
+    }
 }

@@ -42,6 +42,8 @@ impl Reference {
             )
         });
         let mut child = Command::new(&program)
+            // a failed assertion would run a debugger, which writes to stdout
+            .env("GGML_NO_BACKTRACE", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -65,9 +67,12 @@ impl Reference {
     /// The outcome of the job sent.
     pub fn receive(&mut self) -> Outcome {
         let mut line = String::new();
-        self.stdout.read_line(&mut line).expect("the reference answers");
+        self.stdout
+            .read_line(&mut line)
+            .expect("the reference answers");
         assert!(!line.is_empty(), "the reference died; its stderr is above");
-        let header: Header = serde_json::from_str(&line).expect("a header of the reference");
+        let header: Header =
+            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
         let read = |&n: &usize| {
             let mut bytes = vec![0; n];
             self.stdout.read_exact(&mut bytes).expect("announced bytes");

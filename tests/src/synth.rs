@@ -58,7 +58,12 @@ impl Synth {
             seed: 0,
         };
         match arch {
-            "llama" | "qwen2" => base,
+            "llama" => base,
+            // its heads must make up the embedding
+            "qwen2" => Self {
+                n_embd: 128,
+                ..base
+            },
             "qwen3" => Self {
                 n_head: 2,
                 n_head_kv: 1,
@@ -205,16 +210,17 @@ fn weights(name: &str, ne: [i64; 4], seed: u64) -> Vec<u8> {
     let mut data = Vec::with_capacity(4 * n);
     for _ in 0..n {
         let x = rng.f32() * 2.0 - 1.0;
-        let value = if name.contains("norm") && name.ends_with("weight") || name.starts_with("rope_") {
-            1.0 + 0.3 * x
-        } else if name.contains("ssm_a") {
-            -x.abs()
-        } else if name.ends_with("bias") {
-            0.2 * x
-        } else {
-            // keeps the variance of a product of rows
-            x * (3.0 / ne[0] as f32).sqrt()
-        };
+        let value =
+            if name.contains("norm") && name.ends_with("weight") || name.starts_with("rope_") {
+                1.0 + 0.3 * x
+            } else if name.contains("ssm_a") {
+                -x.abs()
+            } else if name.ends_with("bias") {
+                0.2 * x
+            } else {
+                // keeps the variance of a product of rows
+                x * (3.0 / ne[0] as f32).sqrt()
+            };
         data.extend(value.to_le_bytes());
     }
     data
