@@ -78,44 +78,99 @@ pub fn names(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Compares the table with the tags; `tags` gives the patched text of each file that has some.
-pub fn compare(rows: &[Row], tags: &BTreeMap<String, String>, tag: &str) -> Vec<String> {
+/// Compares the table with the tags; `tagged` gives the patched text of each file that has some.
+pub fn compare(rows: &[Row], tagged: &BTreeMap<String, String>, tag: &str) -> Vec<String> {
     let mut wrong = Vec::new();
-    for (file, text) in tags {
-        let have = text.matches(tag).count();
-        let want: usize = rows
-            .iter()
-            .filter(|r| r.file == *file)
-            .map(|r| r.hooks)
-            .sum();
-        if have != want {
+    for (file, text) in tagged {
+        let rows: Vec<&Row> = rows.iter().filter(|r| r.file == *file).collect();
+        let lines: Vec<&str> = text.lines().collect();
+        let tags: Vec<usize> = (0..lines.len())
+            .filter(|i| lines[*i].contains(tag))
+            .collect();
+        let want: usize = rows.iter().map(|r| r.hooks).sum();
+        if tags.len() != want {
             wrong.push(format!(
-                "{file} has {have} tags, its rows in UPSTREAM_SYNC.md count {want}"
+                "{file} has {} tags, its rows count {want}",
+                tags.len()
             ));
         }
-    }
-    for row in rows {
-        match tags.get(&row.file) {
-            None => wrong.push(format!("UPSTREAM_SYNC.md: {} has no tag", row.file)),
-            Some(text) if !mentions(text, &row.symbol) => {
+        for at in &tags {
+            if !rows.iter().any(|r| belongs(&lines, *at, &r.symbol)) {
                 wrong.push(format!(
-                    "UPSTREAM_SYNC.md: {} has no symbol `{}`",
-                    row.file, row.symbol
+                    "{file}: the tag at line {} of the patched file has no row",
+                    at + 1
                 ));
             }
-            Some(_) => (),
         }
+        for row in rows {
+            let have = tags
+                .iter()
+                .filter(|at| belongs(&lines, **at, &row.symbol))
+                .count();
+            if have < row.hooks {
+                wrong.push(format!(
+                    "{file}: `{}` has {have} tags, its row counts {}",
+                    row.symbol, row.hooks
+                ));
+            }
+        }
+    }
+    for row in rows.iter().filter(|r| !tagged.contains_key(&r.file)) {
+        wrong.push(format!(
+            "{} has no tag, but a row for `{}`",
+            row.file, row.symbol
+        ));
     }
     wrong
 }
 
-/// Whether a text has every name of a symbol such as `a::b<c>`.
-fn mentions(text: &str, symbol: &str) -> bool {
-    symbol == "file of ours"
-        || symbol
-            .split(|c: char| !c.is_alphanumeric() && c != '_')
-            .filter(|n| !n.is_empty())
-            .all(|n| text.contains(n))
+/// Whether the tag at line `at` is at a symbol: just above or inside of its definition.
+fn belongs(lines: &[&str], at: usize, symbol: &str) -> bool {
+    /// Lines below a tag that may hold what it is about.
+    const BELOW: usize = 7;
+    match symbol {
+        "file of ours" => true,
+        "include" => lines[at..]
+            .iter()
+            .take(2)
+            .any(|l| l.starts_with("#include")),
+        _ => {
+            let parts = symbol.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let Some(name) = parts.filter(|p| !p.is_empty()).next_back() else {
+                return false;
+            };
+            lines[at..]
+                .iter()
+                .take(BELOW)
+                .chain(&enclosing(lines, at))
+                .any(|l| has_word(l, name))
+        }
+    }
+}
+
+/// Heads of the blocks around a line: each less indented than the one before, and the
+/// nearest line that starts with a name, which is what git shows as a hunk's function.
+fn enclosing<'a>(lines: &[&'a str], at: usize) -> Vec<&'a str> {
+    let indent = |l: &str| l.len() - l.trim_start().len();
+    let mut heads = Vec::new();
+    let mut least = indent(lines[at]);
+    for line in lines[..at].iter().rev().filter(|l| !l.trim().is_empty()) {
+        let label = ["public:", "private:", "protected:"].contains(&line.trim());
+        if indent(line) < least && !line.starts_with('#') && !label {
+            least = indent(line);
+            heads.push(*line);
+        }
+        if line.starts_with(|c: char| c.is_alphabetic() || c == '_') && !label {
+            heads.push(line);
+            break;
+        }
+    }
+    heads
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .any(|w| w == word)
 }
 
 #[cfg(test)]
@@ -132,14 +187,25 @@ mod tests {
 
     #[test]
     fn table_and_tags() {
-        check("f::g() TAG TAG", &[]);
         check(
-            "f::g() TAG",
-            &["a.cpp has 1 tags, its rows in UPSTREAM_SYNC.md count 2"],
+            "void f::g() {\n    // TAG\n    if (x) {\n        // TAG\n    }\n}\n",
+            &[],
+        );
+        check("// TAG\nstruct g {\n    // TAG\n    int x;\n};\n", &[]);
+        check(
+            "void f::g() {\n    // TAG\n}\n",
+            &[
+                "a.cpp has 1 tags, its rows count 2",
+                "a.cpp: `f::g` has 1 tags, its row counts 2",
+            ],
         );
         check(
-            "f::h() TAG TAG",
-            &["UPSTREAM_SYNC.md: a.cpp has no symbol `f::g`"],
+            "void f::gg() {\n    // TAG\n    // TAG\n}\n",
+            &[
+                "a.cpp: the tag at line 2 of the patched file has no row",
+                "a.cpp: the tag at line 3 of the patched file has no row",
+                "a.cpp: `f::g` has 0 tags, its row counts 2",
+            ],
         );
     }
 

@@ -188,7 +188,10 @@ fn table(applied: &Applied) -> Result<Vec<String>> {
         })
         .filter(|(_, text)| text.contains(HOOK))
         .collect();
-    let mut wrong = hooks::compare(&rows, &tags, HOOK);
+    let mut wrong: Vec<String> = hooks::compare(&rows, &tags, HOOK)
+        .into_iter()
+        .map(|text| format!("UPSTREAM_SYNC.md: {text}"))
+        .collect();
     let tests: BTreeSet<&String> = rows.iter().flat_map(|r| &r.tests).collect();
     wrong.extend(
         tests
