@@ -14,6 +14,8 @@ fn archives(config: &Config) -> Vec<(&'static str, &'static str)> {
     let mut list = Vec::new();
     if config.server {
         list.extend([
+            ("tools/completion", "llama-completion-impl"),
+            ("tools/cli", "llama-cli-impl"),
             ("tools/server", "llama-server-impl"),
             ("tools/server", "server-context"),
             ("common", "llama-common"),
@@ -50,7 +52,12 @@ fn archives(config: &Config) -> Vec<(&'static str, &'static str)> {
 /// cmake targets that make the archives.
 pub fn targets(config: &Config) -> Vec<&'static str> {
     if config.server {
-        vec!["llama", "llama-server-impl"]
+        vec![
+            "llama",
+            "llama-server-impl",
+            "llama-cli-impl",
+            "llama-completion-impl",
+        ]
     } else {
         vec!["llama"]
     }

@@ -114,6 +114,33 @@ int32_t rys_gguf_init_from_file(const char * path, struct gguf_init_params param
 // Returns its error kind, 0 for none; `err_pos` is then the byte offset of the error.
 int32_t rys_parse_spec(const char * spec, size_t len, struct llama_layer_block * out, size_t cap,
         size_t * n_out, size_t * err_pos);
+
+enum rys_tool {
+    RYS_TOOL_SERVER     = 0,
+    RYS_TOOL_CHAT       = 1, // llama-cli
+    RYS_TOOL_COMPLETION = 2,
+};
+
+// what a tool is about to run, after its config file, environment and command line; alive during the call
+struct rys_tool_params {
+    const char * spec;        // repeats as given, "" for none
+    const char * model;       // path, "" if there is none or it is not known yet
+    const char * model_draft; // path, "" if there is none or it is not known yet
+};
+
+// checks around a tool: each returns 0 to go on or the exit code to end the process with
+struct rys_tool_checks {
+    void * data;
+    // a spec that the tool's parser refused; not NUL-terminated
+    int32_t (*refused)(void * data, const char * spec, size_t len);
+    // before a model is read; a server that downloads its model calls it again afterwards
+    int32_t (*params)(void * data, const struct rys_tool_params * params);
+    const char * help; // printed after the tool's own help
+};
+
+// Runs the `main` of one of upstream's tools and returns its exit code. It may also end the process, as for --help.
+// `argv` has `argc` strings and a NULL. Once per process, after rys_backend_init and a log callback.
+int32_t rys_tool_main(int32_t tool, int32_t argc, char ** argv, const struct rys_tool_checks * checks);
 #endif
 
 #ifdef __cplusplus

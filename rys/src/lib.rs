@@ -65,6 +65,8 @@ mod params;
 mod passes;
 mod sampling;
 mod state;
+#[cfg(feature = "server")]
+pub mod tool;
 mod vocab;
 
 pub use adapter::LoraAdapter;
