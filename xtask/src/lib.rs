@@ -1,6 +1,4 @@
 //! Set-up, patch upkeep, demo and tests of this repository: `cargo xtask`.
-//!
-//! [`models`] is also a library for tests: where a pinned model lies, verified.
 
 // The source, patch and cmake code of the build script of `llama-sys`, which uses the rest of
 // it: one code path.
@@ -20,7 +18,7 @@ mod tree;
 
 mod demo;
 mod fetch;
-pub mod models;
+mod models;
 mod patches;
 mod paths;
 mod progress;

@@ -116,10 +116,6 @@ pub fn ids() -> impl Iterator<Item = &'static str> {
 }
 
 /// Path of a model in the cache folder, its SHA-256 checked. Never downloads.
-///
-/// # Errors
-/// An unknown name; a missing, truncated or edited file (the text names the command that
-/// repairs it).
 pub fn path(id: &str) -> Result<PathBuf> {
     let model = find(id)?;
     let path = place(model)?;
@@ -137,9 +133,6 @@ pub fn path(id: &str) -> Result<PathBuf> {
 }
 
 /// Path of a model, fetched when it is missing or broken.
-///
-/// # Errors
-/// An unknown name; a download that fails or does not have the pinned SHA-256.
 pub fn ensure(id: &str) -> Result<PathBuf> {
     if let Ok(path) = path(id) {
         return Ok(path);
@@ -170,8 +163,13 @@ fn find(id: &str) -> Result<&'static Model> {
     Ok(model)
 }
 
+/// Folder of the models.
+pub fn folder() -> Result<PathBuf> {
+    Ok(paths::cache()?.join("models"))
+}
+
 fn place(model: &Model) -> Result<PathBuf> {
-    Ok(paths::cache()?.join("models").join(model.file))
+    Ok(folder()?.join(model.file))
 }
 
 fn assemble(model: &Model, to: &Path) -> Result<()> {

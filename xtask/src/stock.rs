@@ -1,12 +1,10 @@
 //! The unpatched reference build that tests compare with.
 
-use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::cmake::{self, run as run_logged};
+use crate::cmake;
 use crate::config::Options;
 use crate::patch::Series;
 use crate::progress::Step;
@@ -15,8 +13,8 @@ use crate::tree::Tree;
 use crate::{paths, vendor};
 
 /// Builds `<target>/llama-cpp/stock-<key>/{src,build}` from the pristine source with the
-/// options of the patched build, and the programs of `tests/reference` against it.
-/// Returns the tree's folder.
+/// options of the patched build, and the program of `tests/reference` on it, whose path it
+/// returns.
 pub fn build(jobs: usize) -> Result<PathBuf> {
     let pin = Pin::read(&paths::vendor())?;
     let source = vendor::verify(&pin)?;
@@ -25,25 +23,23 @@ pub fn build(jobs: usize) -> Result<PathBuf> {
     let tree = Tree::lock(&paths::target()?, "stock-", &source, &options)?;
     tree.stamp(&source, &Series::default())?;
     cmake::build(&tree, &options, &pin, &["llama"], jobs)?;
-    let reference = paths::root().join("tests/reference");
-    if reference.join("CMakeLists.txt").is_file() {
-        let build = tree.root.join("reference");
-        fs::create_dir_all(&build).with_context(|| format!("cannot create {}", build.display()))?;
-        let mut cmd = cmake::command(&tree, "cmake");
-        cmd.arg("-S").arg(&reference).arg("-B").arg(&build);
-        cmd.arg("-DCMAKE_BUILD_TYPE=Release");
-        cmd.arg(format!("-DLLAMA_SRC={}", tree.src().display()));
-        cmd.arg(format!("-DLLAMA_BUILD={}", tree.build().display()));
-        run_logged(
-            cmd,
-            &tree.log(),
-            "cmake could not configure tests/reference",
-        )?;
-        let mut cmd: Command = cmake::command(&tree, "cmake");
-        cmd.arg("--build")
-            .arg(&build)
-            .args(["--parallel", &jobs.to_string()]);
-        run_logged(cmd, &tree.log(), "tests/reference does not compile")?;
-    }
-    Ok(tree.root.clone())
+
+    let build = tree.root.join("reference");
+    let mut cmd = cmake::command(&tree, "cmake");
+    cmd.arg("-S").arg(paths::root().join("tests/reference"));
+    cmd.arg("-B").arg(&build);
+    cmd.arg("-DCMAKE_BUILD_TYPE=Release");
+    cmd.arg(format!("-DLLAMA_SRC={}", tree.src().display()));
+    cmd.arg(format!("-DLLAMA_BUILD={}", tree.build().display()));
+    cmake::run(
+        cmd,
+        &tree.log(),
+        "cmake could not configure tests/reference",
+    )?;
+    let mut cmd = cmake::command(&tree, "cmake");
+    cmd.arg("--build")
+        .arg(&build)
+        .args(["--parallel", &jobs.to_string()]);
+    cmake::run(cmd, &tree.log(), "tests/reference does not compile")?;
+    Ok(build.join("rys-reference"))
 }

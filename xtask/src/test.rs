@@ -20,18 +20,17 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     setup::run()?;
     let jobs = available_parallelism().map_or(1, usize::from);
-    let stock = stock::build(jobs)?;
-    let mut vars = vec![("RYS_STOCK_DIR".to_owned(), stock)];
-    for id in models::ids() {
-        vars.push((format!("RYS_TEST_{}", id.to_uppercase()), models::path(id)?));
-    }
+    let vars = [
+        ("RYS_REFERENCE", stock::build(jobs)?),
+        ("RYS_MODELS", models::folder()?),
+    ];
     let cargo = |words: &[&str], rest: &[String]| -> Result<()> {
         let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut cmd = Command::new(program);
         cmd.current_dir(paths::root())
             .args(words)
             .args(rest)
-            .envs(vars.iter().cloned());
+            .envs(vars.clone());
         let status = cmd.status().context("cannot start cargo")?;
         ensure!(
             status.success(),

@@ -135,8 +135,8 @@ fn belongs(lines: &[&str], at: usize, symbol: &str) -> bool {
             .take(2)
             .any(|l| l.starts_with("#include")),
         _ => {
-            let parts = symbol.split(|c: char| !c.is_alphanumeric() && c != '_');
-            let Some(name) = parts.filter(|p| !p.is_empty()).next_back() else {
+            let mut parts = symbol.split(|c: char| !c.is_alphanumeric() && c != '_');
+            let Some(name) = parts.rfind(|p| !p.is_empty()) else {
                 return false;
             };
             lines[at..]
