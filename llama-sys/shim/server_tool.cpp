@@ -56,10 +56,12 @@ void on_params(const common_params & params) {
     }
     const auto log_inside = log_target::current();
     log_outside.use();
+    const auto & m = params.model;
     const rys_tool_params p = {
         params.repeat_layers_spec.c_str(),
-        params.model.path.c_str(),
+        m.path.c_str(),
         params.speculative.draft.mparams.path.c_str(),
+        !m.url.empty() || !m.hf_repo.empty() || !m.docker_repo.empty(),
     };
     const int32_t code = checks.params(checks.data, &p);
     log_inside.use();

@@ -126,6 +126,7 @@ struct rys_tool_params {
     const char * spec;        // repeats as given, "" for none
     const char * model;       // path, "" if there is none or it is not known yet
     const char * model_draft; // path, "" if there is none or it is not known yet
+    bool         remote;      // the model is downloaded, its file may not exist yet
 };
 
 // checks around a tool: each returns 0 to go on or the exit code to end the process with

@@ -68,14 +68,15 @@ impl Checks for Own {
     }
 
     fn params(&self, params: &ToolParams) -> Result<(), Exit> {
-        let checked = params
-            .model
-            .as_deref()
-            .map_or(Ok(()), |model| check(model, params.spec.as_deref()))
-            .and_then(|()| {
-                let draft = params.draft.as_deref();
-                draft.map_or(Ok(()), |draft| check(draft, None))
-            });
+        let files = [
+            (params.model.as_deref(), params.spec.as_deref()),
+            (params.draft.as_deref(), None),
+        ];
+        let checked = files.into_iter().try_for_each(|file| match file {
+            (Some(model), spec) if model.exists() || !params.remote => check(model, spec),
+            // None, or still to be downloaded.
+            _ => Ok(()),
+        });
         checked.map_err(|failure| report(&failure))
     }
 
@@ -87,10 +88,6 @@ impl Checks for Own {
 /// Reads a model's header, which refuses what llama.cpp's loader would abort on, and tries the
 /// plan on it.
 fn check(model: &Path, spec: Option<&str>) -> Result<(), Failure> {
-    if !model.exists() {
-        // Still to be downloaded, or llama.cpp says so.
-        return Ok(());
-    }
     let header = Header::read(model).map_err(|e| Failure::model(model, &e))?;
     if let Some(spec) = spec {
         let spec: Spec = spec.parse().map_err(|e| Failure::spec(OPTION, &e))?;

@@ -31,6 +31,8 @@ pub struct ToolParams {
     pub model: Option<PathBuf>,
     /// The same for the draft model of speculative decoding.
     pub draft: Option<PathBuf>,
+    /// Whether the model is downloaded: its file may not exist yet.
+    pub remote: bool,
 }
 
 /// Code to end the process with.
@@ -118,13 +120,14 @@ unsafe extern "C" fn on_refused(data: *mut c_void, spec: *const c_char, len: usi
 
 unsafe extern "C" fn on_params(data: *mut c_void, params: *const sys::rys_tool_params) -> i32 {
     // SAFETY: as above; the strings of `params` are NUL-terminated and live during the call.
-    let (around, spec, model, draft) = unsafe {
+    let (around, spec, model, draft, remote) = unsafe {
         let p = &*params;
         (
             &*data.cast::<Around>(),
             CStr::from_ptr(p.spec),
             CStr::from_ptr(p.model),
             CStr::from_ptr(p.model_draft),
+            p.remote,
         )
     };
     code(|| {
@@ -132,6 +135,7 @@ unsafe extern "C" fn on_params(data: *mut c_void, params: *const sys::rys_tool_p
             spec: (!spec.is_empty()).then(|| spec.to_string_lossy().into_owned()),
             model: path(model),
             draft: path(draft),
+            remote,
         })
     })
 }
