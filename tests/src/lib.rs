@@ -10,6 +10,7 @@ pub mod log;
 pub mod patched;
 pub mod real;
 pub mod reference;
+pub mod state;
 pub mod synth;
 
 /// Folder for the files of these tests, inside cargo's target folder.

@@ -16,6 +16,9 @@ thread_local! {
 pub fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
+        // the first call of this kind starts llama.cpp and takes its log
+        // SAFETY: null is refused.
+        drop(unsafe { rys::Model::from_raw(std::ptr::null_mut()) });
         set_sink(|level, text| {
             let level = match level {
                 Level::Error => "error",

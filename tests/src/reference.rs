@@ -71,8 +71,7 @@ impl Reference {
             .read_line(&mut line)
             .expect("the reference answers");
         assert!(!line.is_empty(), "the reference died; its stderr is above");
-        let header: Header =
-            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let header: Header = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
         let read = |&n: &usize| {
             let mut bytes = vec![0; n];
             self.stdout.read_exact(&mut bytes).expect("announced bytes");

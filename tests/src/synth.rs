@@ -8,6 +8,7 @@ use std::ptr;
 use llama_sys as sys;
 
 use crate::gguf::Writer;
+use crate::log;
 
 /// Metadata of a model that differ from those of [`Synth::llama`].
 #[derive(Debug, Clone)]
@@ -59,8 +60,8 @@ impl Synth {
         };
         match arch {
             "llama" => base,
-            // its heads must make up the embedding
-            "qwen2" => Self {
+            // their heads must make up the embedding
+            "qwen2" | "internlm2" => Self {
                 n_embd: 128,
                 ..base
             },
@@ -87,6 +88,18 @@ impl Synth {
                         Value::Bools(vec![true, true, false, true, true, false, true]),
                     ),
                     ("rope.freq_base_swa", Value::F32(1e4)),
+                ],
+                ..base
+            },
+            "qwen35" => Self {
+                n_layer: 8,
+                keys: vec![
+                    ("rope.dimension_sections", Value::U32s(vec![4, 4, 4, 4])),
+                    ("ssm.conv_kernel", Value::U32(4)),
+                    ("ssm.inner_size", Value::U32(64)),
+                    ("ssm.state_size", Value::U32(32)),
+                    ("ssm.time_step_rank", Value::U32(2)),
+                    ("ssm.group_count", Value::U32(1)),
                 ],
                 ..base
             },
@@ -171,19 +184,26 @@ impl Synth {
         let mut model = ptr::null_mut();
         let mut err = sys::rys_error { text: [0; 1024] };
         // SAFETY: the callback gets `shapes`, which outlives the call.
-        let status = unsafe {
+        let (status, log) = log::capture(|| unsafe {
+            let params = sys::llama_model_params {
+                load_mtp: true,
+                ..sys::llama_model_default_params()
+            };
             sys::rys_model_init_from_user(
                 metadata.as_ptr(),
                 Some(record),
                 (&raw mut shapes).cast(),
-                sys::llama_model_default_params(),
+                params,
                 &mut model,
                 &mut err,
             )
-        };
-        // SAFETY: NUL-terminated by the call.
-        let text = unsafe { CStr::from_ptr(err.text.as_ptr()) };
-        assert!(status == 0 && !model.is_null(), "{}: {text:?}", self.arch);
+        });
+        assert!(
+            status == 0 && !model.is_null(),
+            "{}: {:#?}",
+            self.arch,
+            log::lines(&log)
+        );
         // SAFETY: the model is this function's.
         unsafe { sys::llama_model_free(model) };
         // scales of a weight type that these models do not use
