@@ -111,7 +111,7 @@ fn bad_blocks() {
     assert_eq!(reported(ctx), [0, 1, 2, 3, 4, 5]);
 
     // any order, and the blocks are read during the call only
-    let mut blocks = vec![block(4, 5), block(1, 3), block(3, 4)];
+    let mut blocks = [block(4, 5), block(1, 3), block(3, 4)];
     let (ctx, _) = raw(&model, blocks.as_ptr(), 3, sys::LLAMA_CONTEXT_TYPE_DEFAULT);
     blocks.fill(block(-7, -7));
     assert_eq!(reported(ctx), [0, 1, 2, 1, 2, 3, 3, 4, 4, 5]);

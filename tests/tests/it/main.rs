@@ -1,7 +1,9 @@
 //! Integration tests. `cargo xtask test` builds and sets what they need.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod contexts;
 mod off;
+mod pair;
 mod second_pass;
 mod spec;
 #[path = "../../vectors/mod.rs"]
