@@ -13,6 +13,9 @@ use crate::tree::Tree;
 
 /// Records the arguments of the last successful configure step.
 const STAMP: &str = ".rys-configured";
+/// Targets of the library alone, and of everything that links.
+pub const LIBRARY: &[&str] = &["llama"];
+pub const SERVER: &[&str] = &["llama", "llama-server-impl"];
 const LOG_TAIL: usize = 30;
 
 /// Builds `targets`; configures first if the arguments changed since the last time.

@@ -49,20 +49,6 @@ fn archives(config: &Config) -> Vec<(&'static str, &'static str)> {
     list
 }
 
-/// cmake targets that make the archives.
-pub fn targets(config: &Config) -> Vec<&'static str> {
-    if config.server {
-        vec![
-            "llama",
-            "llama-server-impl",
-            "llama-cli-impl",
-            "llama-completion-impl",
-        ]
-    } else {
-        vec!["llama"]
-    }
-}
-
 /// Lines for cargo: search paths, archives, system libraries.
 pub fn lines(tree: &Tree, config: &Config) -> Result<Vec<String>> {
     let mut lines = vec![

@@ -50,13 +50,12 @@ fn run() -> Result<()> {
     for note in tree.stamp(&source, &series)? {
         println!("cargo::warning={note}");
     }
-    cmake::build(
-        &tree,
-        &config.options,
-        &pin,
-        &link::targets(&config),
-        config.jobs,
-    )?;
+    let targets = if config.server {
+        cmake::SERVER
+    } else {
+        cmake::LIBRARY
+    };
+    cmake::build(&tree, &config.options, &pin, targets, config.jobs)?;
     bindings::shim(&tree, &config)?;
     bindings::bindgen(&tree, &config)?;
     for line in link::lines(&tree, &config)? {

@@ -16,6 +16,7 @@ mod source;
 #[path = "../../llama-sys/build/tree.rs"]
 mod tree;
 
+mod cpp;
 mod demo;
 mod fetch;
 mod models;
@@ -23,7 +24,6 @@ mod patches;
 mod paths;
 mod progress;
 mod setup;
-mod stock;
 mod test;
 mod vendor;
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cmake::on_path;
 use crate::progress::Step;
-use crate::{models, vendor};
+use crate::{models, paths, vendor};
 
 /// Installs and fetches what is missing; quick when nothing is.
 pub fn run() -> Result<()> {
@@ -17,6 +17,27 @@ pub fn run() -> Result<()> {
     for id in models::ids() {
         models::ensure(id)?;
     }
+    crates()
+}
+
+/// Every crate that the lock file names, so that builds work offline afterwards.
+fn crates() -> Result<()> {
+    let fetch = |more: &[&str]| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut cmd = Command::new(cargo);
+        cmd.current_dir(paths::root())
+            .args(["fetch", "--locked"])
+            .args(more);
+        cmd
+    };
+    if fetch(&["--offline"])
+        .output()
+        .is_ok_and(|out| out.status.success())
+    {
+        return Ok(());
+    }
+    let status = fetch(&[]).status().context("cannot start cargo")?;
+    ensure!(status.success(), "`cargo fetch --locked` failed ({status})");
     Ok(())
 }
 

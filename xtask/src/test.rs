@@ -2,11 +2,10 @@
 
 use std::env;
 use std::process::{Command, Stdio};
-use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{models, paths, setup, stock};
+use crate::{cpp, models, paths, setup};
 
 /// Options of the tests.
 #[derive(Debug, clap::Args)]
@@ -19,9 +18,9 @@ pub struct Args {
 /// Runs the tests with the environment that they read.
 pub fn run(args: &Args) -> Result<()> {
     setup::run()?;
-    let jobs = available_parallelism().map_or(1, usize::from);
+    cpp::patched()?;
     let vars = [
-        ("RYS_REFERENCE", stock::build(jobs)?),
+        ("RYS_REFERENCE", cpp::reference()?),
         ("RYS_MODELS", models::folder()?),
     ];
     let cargo = |words: &[&str], rest: &[String]| -> Result<()> {

@@ -1,0 +1,79 @@
+//! The C++ builds, made ahead of cargo so that their progress shows.
+
+use std::env;
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+
+use anyhow::Result;
+
+use crate::config::Options;
+use crate::patch::Series;
+use crate::progress::Step;
+use crate::source::{self, Pin, SOURCE_DIR_VAR, Source};
+use crate::tree::Tree;
+use crate::{cmake, paths};
+
+/// Builds the tree that the build script of `llama-sys` uses with its default features and
+/// `server`; a later `cargo build` finds it done.
+pub fn patched() -> Result<()> {
+    let series = Series::read(&paths::patches())?;
+    build("building llama.cpp", "", &series, cmake::SERVER).map(|_| ())
+}
+
+/// Builds `<target>/llama-cpp/stock-<key>/{src,build}` from the pristine source with the
+/// options of the patched build, and the program of `tests/reference` on it, whose path it
+/// returns.
+pub fn reference() -> Result<PathBuf> {
+    let what = "building the unpatched reference";
+    let tree = build(what, "stock-", &Series::default(), cmake::LIBRARY)?;
+    let build = tree.root.join("reference");
+    let mut cmd = cmake::command(&tree, "cmake");
+    cmd.arg("-S").arg(paths::root().join("tests/reference"));
+    cmd.arg("-B").arg(&build);
+    cmd.arg("-DCMAKE_BUILD_TYPE=Release");
+    cmd.arg(format!("-DLLAMA_SRC={}", tree.src().display()));
+    cmd.arg(format!("-DLLAMA_BUILD={}", tree.build().display()));
+    cmake::run(
+        cmd,
+        &tree.log(),
+        "cmake could not configure tests/reference",
+    )?;
+    let mut cmd = cmake::command(&tree, "cmake");
+    cmd.arg("--build")
+        .arg(&build)
+        .args(["--parallel", &jobs().to_string()]);
+    let compile = || cmake::run(cmd, &tree.log(), "tests/reference does not compile");
+    Step::build("building tests/reference", &tree.log(), compile)?;
+    Ok(build.join("rys-reference"))
+}
+
+fn build(what: &str, prefix: &str, series: &Series, targets: &[&str]) -> Result<Tree> {
+    let pin = Pin::read(&paths::vendor())?;
+    let source = source()?;
+    let options = Options::cpu(env!("XTASK_TARGET"));
+    let tree = Tree::lock(&paths::target()?, prefix, &source, &options)?;
+    // Its notes about offsets come again as warnings of the build script.
+    tree.stamp(&source, series)?;
+    Step::build(what, &tree.log(), || {
+        cmake::build(&tree, &options, &pin, targets, jobs())
+    })?;
+    Ok(tree)
+}
+
+/// The same source as the build script's.
+fn source() -> Result<Source> {
+    let own = env::var_os(SOURCE_DIR_VAR)
+        .filter(|v| !v.is_empty())
+        .map(PathBuf::from);
+    let scratch = paths::target()?.join("llama-cpp");
+    source::find(
+        own.as_deref(),
+        &paths::vendor(),
+        Some(&paths::cache()?),
+        &scratch,
+    )
+}
+
+fn jobs() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
