@@ -23,6 +23,7 @@ mod models;
 mod patches;
 mod paths;
 mod progress;
+pub mod server;
 mod setup;
 mod test;
 mod vendor;
