@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::gguf::{File, Writer};
+use crate::gguf::{File, Tensor, Writer};
 
 /// Writes `src` with block `plan[eff]` in the place of block `eff`.
 ///
@@ -18,6 +18,12 @@ pub fn expand(src: &Path, plan: &[u32], dst: &Path) {
 
     // the file's blocks in their new order
     let blocks: Vec<u32> = plan.iter().copied().chain(n_layer..n_all).collect();
+
+    let tensors = file.tensors();
+    let wide: Vec<_> = tensors
+        .iter()
+        .filter_map(|tensor| Some((tensor, per_layer(tensor, n_layer, plan)?)))
+        .collect();
 
     let mut out = Writer::new();
     out.set_all(&file);
@@ -43,11 +49,14 @@ pub fn expand(src: &Path, plan: &[u32], dst: &Path) {
         out.set_bools(&key(name), &types);
     }
 
-    let tensors = file.tensors();
     for tensor in &tensors {
-        if !tensor.name.starts_with("blk.") {
+        let is_wide = wide.iter().any(|(t, _)| t.name == tensor.name);
+        if !is_wide && !tensor.name.starts_with("blk.") {
             out.add(tensor.name, tensor.kind, tensor.ne, tensor.data);
         }
+    }
+    for (tensor, (ne, data)) in &wide {
+        out.add(tensor.name, tensor.kind, *ne, data);
     }
     for (eff, il) in blocks.iter().enumerate() {
         let prefix = format!("blk.{il}.");
@@ -59,6 +68,31 @@ pub fn expand(src: &Path, plan: &[u32], dst: &Path) {
         }
     }
     out.write(dst);
+}
+
+/// Shape and bytes of a tensor with a part for each layer inside; `None` for any other tensor.
+fn per_layer(tensor: &Tensor<'_>, n_layer: u32, plan: &[u32]) -> Option<([i64; 4], Vec<u8>)> {
+    let [n, m, ..] = tensor.ne;
+    let (n_layer, n_eff) = (i64::from(n_layer), plan.len() as i64);
+    let (ne, n_groups) = match tensor.name {
+        // the parts of the layers side by side in the row of each token
+        "per_layer_token_embd.weight" => ([n / n_layer * n_eff, m, 1, 1], m),
+        // a group of rows for each layer
+        "per_layer_model_proj.weight" => ([n, m / n_layer * n_eff, 1, 1], 1),
+        _ => return None,
+    };
+    let group = tensor.data.len() / n_groups as usize;
+    let part = group / n_layer as usize;
+    let data = tensor
+        .data
+        .chunks(group)
+        .flat_map(|group| {
+            plan.iter()
+                .flat_map(move |&il| &group[il as usize * part..][..part])
+        })
+        .copied()
+        .collect();
+    Some((ne, data))
 }
 
 /// Types of the layers that the loader derives from the index, where the file has no array.

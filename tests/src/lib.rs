@@ -3,6 +3,7 @@
 
 #![allow(missing_docs, reason = "nobody but the tests of this package uses it")]
 
+pub mod archs;
 pub mod expand;
 pub mod gguf;
 pub mod job;

@@ -14,6 +14,7 @@ use crate::log;
 #[derive(Debug, Clone)]
 pub struct Synth {
     pub arch: &'static str,
+    /// Without NextN blocks.
     pub n_layer: u32,
     pub n_embd: u32,
     pub n_head: u32,
@@ -25,6 +26,8 @@ pub struct Synth {
     pub keys: Vec<(&'static str, Value)>,
     /// Changes all weights.
     pub seed: u64,
+    /// Parts of the names of optional tensors that the model lacks.
+    pub without: Vec<&'static str>,
 }
 
 /// A metadata value.
@@ -57,6 +60,7 @@ impl Synth {
             n_ff: 96,
             keys: Vec::new(),
             seed: 0,
+            without: Vec::new(),
         };
         match arch {
             "llama" => base,
@@ -91,20 +95,15 @@ impl Synth {
                 ],
                 ..base
             },
-            "qwen35" => Self {
-                n_layer: 8,
-                keys: vec![
-                    ("rope.dimension_sections", Value::U32s(vec![4, 4, 4, 4])),
-                    ("ssm.conv_kernel", Value::U32(4)),
-                    ("ssm.inner_size", Value::U32(64)),
-                    ("ssm.state_size", Value::U32(32)),
-                    ("ssm.time_step_rank", Value::U32(2)),
-                    ("ssm.group_count", Value::U32(1)),
-                ],
-                ..base
-            },
-            other => panic!("no metadata for the architecture {other}"),
+            other => crate::archs::find(other, base)
+                .unwrap_or_else(|| panic!("no metadata for the architecture {other}")),
         }
+    }
+
+    /// Leaves out optional tensors whose names contain one of these.
+    pub fn without(mut self, parts: &[&'static str]) -> Self {
+        self.without.extend(parts);
+        self
     }
 
     /// Sets a key below the architecture's name.
@@ -112,6 +111,14 @@ impl Synth {
         self.keys.retain(|(k, _)| *k != key);
         self.keys.push((key, value));
         self
+    }
+
+    fn n_nextn(&self) -> u32 {
+        let is_nextn = |(key, _): &&(_, Value)| *key == "nextn_predict_layers";
+        match self.keys.iter().find(is_nextn) {
+            Some((_, Value::U32(n))) => *n,
+            _ => 0,
+        }
     }
 
     fn metadata(&self) -> Writer<'static> {
@@ -122,7 +129,7 @@ impl Synth {
             ("vocab_size", N_VOCAB),
             ("context_length", 1024),
             ("embedding_length", self.n_embd),
-            ("block_count", self.n_layer),
+            ("block_count", self.n_layer + self.n_nextn()),
             ("feed_forward_length", self.n_ff),
             ("attention.head_count", self.n_head),
             ("attention.head_count_kv", self.n_head_kv),
@@ -206,8 +213,13 @@ impl Synth {
         );
         // SAFETY: the model is this function's.
         unsafe { sys::llama_model_free(model) };
-        // scales of a weight type that these models do not use
-        shapes.retain(|name: &String, _| !name.ends_with("scale") || name.contains("layer_output"));
+        // scales of a weight type that these models do not use; those of experts are weights
+        shapes.retain(|name: &String, _| {
+            !(name.ends_with(".scale") || name.ends_with("_scale"))
+                || name.ends_with("ffn_gate_inp.scale")
+                || name.ends_with("ffn_down_exps.scale")
+        });
+        shapes.retain(|name, _| !self.without.iter().any(|part| name.contains(part)));
         shapes
     }
 }
@@ -230,17 +242,19 @@ fn weights(name: &str, ne: [i64; 4], seed: u64) -> Vec<u8> {
     let mut data = Vec::with_capacity(4 * n);
     for _ in 0..n {
         let x = rng.f32() * 2.0 - 1.0;
-        let value =
-            if name.contains("norm") && name.ends_with("weight") || name.starts_with("rope_") {
-                1.0 + 0.3 * x
-            } else if name.contains("ssm_a") {
-                -x.abs()
-            } else if name.ends_with("bias") {
-                0.2 * x
-            } else {
-                // keeps the variance of a product of rows
-                x * (3.0 / ne[0] as f32).sqrt()
-            };
+        let value = if name.contains("norm") && name.ends_with("weight")
+            || name.starts_with("rope_")
+            || name.contains("scale")
+        {
+            1.0 + 0.3 * x
+        } else if name.ends_with("ssm_a") {
+            -x.abs()
+        } else if name.ends_with("bias") {
+            0.2 * x
+        } else {
+            // keeps the variance of a product of rows
+            x * (3.0 / ne[0] as f32).sqrt()
+        };
         data.extend(value.to_le_bytes());
     }
     data

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod contexts;
+mod families;
 mod off;
 mod pair;
 mod second_pass;
