@@ -28,23 +28,23 @@ pub fn build(
 ) -> Result<()> {
     let _ = fs::remove_file(tree.log());
     let build = tree.build();
-    let args = arguments(options, pin);
+    let args = arguments(tree, options, pin);
     let stamp = build.join(STAMP);
-    let wanted = args.join("\n");
-    if fs::read_to_string(&stamp).ok().as_deref() != Some(&wanted) {
-        if build.exists() {
+    let toolchain = toolchain();
+    let wanted = format!("{toolchain}\n{}", args.join("\n"));
+    let made = fs::read_to_string(&stamp).unwrap_or_default();
+    if made != wanted {
+        // cmake keeps its first generator and compilers; everything else it can change.
+        if build.exists() && made.lines().next() != Some(&toolchain) {
             fs::remove_dir_all(&build)
                 .with_context(|| format!("cannot remove {}", build.display()))?;
         }
         let mut cmd = command(tree, "cmake");
-        cmd.arg("-S")
-            .arg(tree.src())
-            .arg("-B")
-            .arg(&build)
-            .args(&args);
-        for var in ["CFLAGS", "CXXFLAGS"] {
-            cmd.env(var, compiler_flags(tree, env::var(var).ok()));
+        cmd.arg("-S").arg(tree.src()).arg("-B").arg(&build);
+        if on_path("ninja") {
+            cmd.args(["-G", "Ninja"]);
         }
+        cmd.args(&args);
         run(cmd, &tree.log(), "cmake could not configure llama.cpp")?;
         fs::write(&stamp, &wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
     }
@@ -59,16 +59,26 @@ pub fn build(
     run(cmd, &tree.log(), "llama.cpp does not compile")
 }
 
+/// What a build folder cannot change after its first configure step.
+fn toolchain() -> String {
+    let var = |name: &str| env::var(name).unwrap_or_default();
+    format!(
+        "ninja {} CC={} CXX={}",
+        on_path("ninja"),
+        var("CC"),
+        var("CXX")
+    )
+}
+
 /// Arguments of the configure step.
-fn arguments(options: &Options, pin: &Pin) -> Vec<String> {
+fn arguments(tree: &Tree, options: &Options, pin: &Pin) -> Vec<String> {
     let mut args: Vec<String> = Vec::new();
-    if on_path("ninja") {
-        args.extend(["-G".into(), "Ninja".into()]);
-    }
     let mut define = |name: &str, value: &str| args.push(format!("-D{name}={value}"));
     let flag = |on: bool| if on { "ON" } else { "OFF" };
     define("CMAKE_BUILD_TYPE", "Release");
     define("CMAKE_POSITION_INDEPENDENT_CODE", "ON");
+    define("CMAKE_C_FLAGS", &compiler_flags(tree, "CFLAGS"));
+    define("CMAKE_CXX_FLAGS", &compiler_flags(tree, "CXXFLAGS"));
     define("BUILD_SHARED_LIBS", "OFF");
     define("LLAMA_BUILD_TESTS", "OFF");
     define("LLAMA_BUILD_EXAMPLES", "OFF");
@@ -99,9 +109,13 @@ fn arguments(options: &Options, pin: &Pin) -> Vec<String> {
 
 /// The user's flags, and paths relative to the source in `__FILE__`: the same objects in every
 /// folder, so that the compiler cache serves them all.
-fn compiler_flags(tree: &Tree, user: Option<String>) -> String {
+fn compiler_flags(tree: &Tree, user: &str) -> String {
     let map = format!("-ffile-prefix-map={}=llama.cpp", tree.src().display());
-    user.into_iter().chain([map]).collect::<Vec<_>>().join(" ")
+    env::var(user)
+        .into_iter()
+        .chain([map])
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// A command of the build: no outer git repository, cached objects that fit any folder.
