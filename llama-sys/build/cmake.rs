@@ -15,7 +15,12 @@ use crate::tree::Tree;
 const STAMP: &str = ".rys-configured";
 /// Targets of the library alone, and of everything that links.
 pub const LIBRARY: &[&str] = &["llama"];
-pub const SERVER: &[&str] = &["llama", "llama-server-impl"];
+pub const SERVER: &[&str] = &[
+    "llama",
+    "llama-server-impl",
+    "llama-cli-impl",
+    "llama-completion-impl",
+];
 const LOG_TAIL: usize = 30;
 
 /// Builds `targets`; configures first if the arguments changed since the last time.
