@@ -2,19 +2,17 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio, exit};
+use std::path::Path;
+use std::process::exit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 
 use crate::progress::Step;
 use crate::server::{self, Server};
-use crate::{models, paths, setup, vendor};
+use crate::{models, program, setup, vendor};
 
 /// Middle layers of SmolLM2's 30.
 const SPEC: &str = "10,14";
@@ -55,7 +53,7 @@ fn show(args: &Args) -> Result<()> {
     setup::system()?;
     vendor::ensure()?;
     let model = models::ensure("smollm2")?;
-    let program = build()?;
+    let program = program::build(true)?;
 
     let step = Step::spinner("loading the model in two servers");
     let (base, repeated) = thread::scope(|scope| {
@@ -82,59 +80,6 @@ fn show(args: &Args) -> Result<()> {
         shown(&program)
     );
     Ok(())
-}
-
-/// Builds `rys-server`, showing how far the C++ compiler is.
-fn build() -> Result<PathBuf> {
-    let target = paths::target()?;
-    let step = Step::spinner("building rys-server (the first time several minutes)");
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let log = target.join("demo-build.log");
-    let out = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    let mut child = Command::new(cargo)
-        .current_dir(paths::root())
-        .args(["build", "--release", "--package", "rys-server"])
-        .arg("--target-dir")
-        .arg(&target)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(out)
-        .spawn()
-        .context("cannot start cargo")?;
-    let status = loop {
-        if let Some(status) = child.try_wait().context("cannot wait for cargo")? {
-            break status;
-        }
-        if let Some(at) = compiled(&target) {
-            step.say(&format!("building rys-server, llama.cpp {at}"));
-        }
-        thread::sleep(Duration::from_millis(200));
-    };
-    if !status.success() {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        let from = text.find("error").unwrap_or(0);
-        bail!("rys-server does not build:\n{}", &text[from..]);
-    }
-    Ok(target
-        .join("release")
-        .join(format!("rys-server{}", env::consts::EXE_SUFFIX)))
-}
-
-/// Ninja's `[done/all]` of the C++ build that is running.
-fn compiled(target: &Path) -> Option<String> {
-    let newest = fs::read_dir(target.join("llama-cpp"))
-        .ok()?
-        .flatten()
-        .map(|item| item.path().join("build.log"))
-        .filter_map(|log| Some((fs::metadata(&log).ok()?.modified().ok()?, log)))
-        .max()?;
-    if newest.0.elapsed().ok()? > Duration::from_secs(120) {
-        return None;
-    }
-    let text = fs::read(newest.1).ok()?;
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().rev().find(|line| line.starts_with('['))?;
-    Some(line.split_inclusive(']').next()?.to_owned())
 }
 
 fn start(program: &Path, model: &Path, spec: Option<&str>) -> Result<Server> {

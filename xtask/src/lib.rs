@@ -22,6 +22,7 @@ mod fetch;
 mod models;
 mod patches;
 mod paths;
+mod program;
 mod progress;
 pub mod server;
 mod setup;

@@ -78,11 +78,6 @@ impl Step {
         Step { bar }
     }
 
-    /// Changes what is said, on a terminal.
-    pub fn say(&self, what: &str) {
-        self.bar.set_message(what.to_owned());
-    }
-
     /// Bytes done so far.
     pub fn at(&self, done: u64) {
         self.bar.set_position(done);

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{cpp, models, paths, setup};
+use crate::{cpp, models, paths, program, setup};
 
 /// Options of the tests.
 #[derive(Debug, clap::Args)]
@@ -18,10 +18,10 @@ pub struct Args {
 /// Runs the tests with the environment that they read.
 pub fn run(args: &Args) -> Result<()> {
     setup::run()?;
-    cpp::patched()?;
     let vars = [
         ("RYS_REFERENCE", cpp::reference()?),
         ("RYS_MODELS", models::folder()?),
+        ("RYS_SERVER", program::build(false)?),
     ];
     let cargo = |words: &[&str], rest: &[String]| -> Result<()> {
         let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
