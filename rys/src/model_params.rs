@@ -20,6 +20,7 @@ pub struct ModelParams {
     mlock: bool,
     pub(crate) vocab_only: bool,
     pub(crate) no_alloc: bool,
+    mtp: bool,
     check_tensors: bool,
     pub(crate) progress: Option<Progress>,
 }
@@ -63,6 +64,13 @@ impl ModelParams {
         self
     }
 
+    /// Loads the MTP (NextN) layers too, for contexts of
+    /// [`ContextType::Mtp`](crate::ContextType::Mtp).
+    pub fn mtp(mut self, on: bool) -> Self {
+        self.mtp = on;
+        self
+    }
+
     /// Looks for invalid values in the weights; slow.
     pub fn check_tensors(mut self, on: bool) -> Self {
         self.check_tensors = on;
@@ -94,6 +102,7 @@ impl ModelParams {
         };
         p.vocab_only = self.vocab_only;
         p.no_alloc = self.no_alloc;
+        p.load_mtp = self.mtp;
         p.check_tensors = self.check_tensors;
         p
     }

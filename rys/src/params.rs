@@ -133,6 +133,9 @@ impl ContextParams {
             FlashAttn::Off => sys::LLAMA_FLASH_ATTN_TYPE_DISABLED,
             FlashAttn::On => sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
         };
+        /// Tokens by which the recurrent state of a sequence can be rolled back with
+        /// [`Context::seq_rm`](crate::Context::seq_rm); each takes a state more. 0 for models without.
+        n_rs_seq: u32 => n_rs_seq = n_rs_seq;
         /// Full-size cache for layers with sliding-window attention (llama.cpp's default) instead of
         /// one of about the window's size. Needed to shift or cut such a cache.
         swa_full: bool => swa_full = swa_full;

@@ -139,8 +139,10 @@ impl Context {
         cost::compare(&plan, &self.layer_facts(), &self.cost_params()).map_err(Error::Cost)
     }
 
-    /// One recurrent state for each sequence.
+    /// A recurrent state for each sequence, and one more for each token of its rollback.
     fn n_rs_slots(&self) -> u64 {
-        u64::from(self.n_seq_max()).max(1)
+        // SAFETY: the context is alive.
+        let n_rs_seq = unsafe { sys::llama_n_rs_seq(self.as_ptr()) };
+        u64::from(self.n_seq_max()).max(1) * (1 + u64::from(n_rs_seq))
     }
 }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <list>
+#include <map>
 #include <memory>
 #include <stdexcept>
 
@@ -74,7 +75,10 @@ static llama_context_params context_params(const json & job) {
     res.n_threads       = job.at("n_threads");
     res.n_threads_batch = job.at("n_threads");
     res.kv_unified      = job.at("kv_unified");
-    res.flash_attn_type = job.at("flash_attn") ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    res.offload_kqv     = job.at("offload_kqv");
+    res.n_rs_seq        = job.at("n_rs_seq");
+    res.flash_attn_type = job.at("flash_auto") ? LLAMA_FLASH_ATTN_TYPE_AUTO :
+                          job.at("flash_attn") ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     res.type_k          = type_from_name(job.at("type_k"));
     res.type_v          = type_from_name(job.at("type_v"));
     res.swa_full        = job.at("swa_full");
@@ -145,6 +149,9 @@ static int32_t decode(llama_context * ctx, const json & step, std::string & out)
     return 0;
 }
 
+// states of the steps "keep", by slot
+static std::map<int, std::vector<uint8_t>> kept;
+
 static int32_t run_step(llama_context * ctx, const json & step, std::string & out) {
     const std::string op = step.at("op");
 
@@ -163,6 +170,17 @@ static int32_t run_step(llama_context * ctx, const json & step, std::string & ou
         size_t n = 0;
         llama_token token;
         return llama_state_load_file(ctx, step.at("path").get<std::string>().c_str(), &token, 1, &n) ? 0 : 1;
+    }
+
+    if (op == "keep") {
+        auto & state = kept[step.at("slot")];
+        state.resize(llama_state_seq_get_size_ext(ctx, step.at("seq"), step.at("flags")));
+        state.resize(llama_state_seq_get_data_ext(ctx, state.data(), state.size(), step.at("seq"), step.at("flags")));
+        return state.empty() ? 1 : 0;
+    }
+    if (op == "restore") {
+        const auto & state = kept.at(step.at("slot"));
+        return llama_state_seq_set_data_ext(ctx, state.data(), state.size(), step.at("seq"), step.at("flags")) > 0 ? 0 : 1;
     }
 
     llama_memory_t mem = llama_get_memory(ctx);

@@ -17,6 +17,11 @@ pub struct Params {
     pub n_threads: u32,
     pub kv_unified: bool,
     pub flash_attn: bool,
+    /// Lets llama.cpp decide on flash attention instead.
+    pub flash_auto: bool,
+    pub offload_kqv: bool,
+    /// Tokens by which a recurrent state can be rolled back.
+    pub n_rs_seq: u32,
     #[serde(serialize_with = "type_name")]
     pub type_k: CacheType,
     #[serde(serialize_with = "type_name")]
@@ -38,6 +43,9 @@ impl Default for Params {
             n_threads: 1,
             kv_unified: false,
             flash_attn: true,
+            flash_auto: false,
+            offload_kqv: true,
+            n_rs_seq: 0,
             type_k: CacheType::F16,
             type_v: CacheType::F16,
             swa_full: true,
@@ -75,6 +83,18 @@ pub enum Step {
     LoadSeq {
         seq: i32,
         path: PathBuf,
+    },
+    /// Keeps a sequence's state; `flags` are llama.cpp's.
+    Keep {
+        seq: i32,
+        flags: u32,
+        slot: u32,
+    },
+    /// Restores a state that was kept.
+    Restore {
+        seq: i32,
+        flags: u32,
+        slot: u32,
     },
     Clear,
     SeqRm {

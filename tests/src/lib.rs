@@ -7,6 +7,7 @@ pub mod archs;
 pub mod expand;
 pub mod gguf;
 pub mod job;
+pub mod kept;
 pub mod log;
 pub mod patched;
 pub mod real;

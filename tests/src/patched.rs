@@ -1,11 +1,18 @@
 //! Jobs on the patched library, through the crate `rys`.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ops::Bound;
 
 use rys::{Batch, Context, ContextParams, FlashAttn, LoraAdapter, Model, Spec};
 
 use crate::job::{Job, Outcome, Params, Step};
-use crate::log;
+use crate::{kept, log};
+
+thread_local! {
+    /// States of the steps [`Step::Keep`], by their slots.
+    static KEPT: RefCell<HashMap<u32, Vec<u8>>> = RefCell::default();
+}
 
 /// The parameters in the form that `rys` takes.
 pub fn context_params(p: &Params) -> ContextParams {
@@ -17,11 +24,13 @@ pub fn context_params(p: &Params) -> ContextParams {
         .n_threads(p.n_threads)
         .n_threads_batch(p.n_threads)
         .kv_unified(p.kv_unified)
-        .flash_attn(if p.flash_attn {
-            FlashAttn::On
-        } else {
-            FlashAttn::Off
+        .flash_attn(match (p.flash_auto, p.flash_attn) {
+            (true, _) => FlashAttn::Auto,
+            (false, true) => FlashAttn::On,
+            (false, false) => FlashAttn::Off,
         })
+        .offload_kqv(p.offload_kqv)
+        .n_rs_seq(p.n_rs_seq)
         .type_k(p.type_k)
         .type_v(p.type_v)
         .swa_full(p.swa_full)
@@ -91,6 +100,14 @@ pub fn run_step(ctx: &mut Context, step: &Step) -> rys::Result<(i32, Vec<u8>)> {
         Step::LoadState { path } => drop(ctx.load_state(path)?),
         Step::SaveSeq { seq, path } => ctx.save_seq_state(path, *seq, &[])?,
         Step::LoadSeq { seq, path } => drop(ctx.load_seq_state(path, *seq)?),
+        Step::Keep { seq, flags, slot } => {
+            let state = kept::get(ctx, *seq, *flags);
+            KEPT.with_borrow_mut(|kept| kept.insert(*slot, state));
+        }
+        Step::Restore { seq, flags, slot } => {
+            let state = KEPT.with_borrow(|kept| kept[slot].clone());
+            ret = kept::set(ctx, *seq, *flags, &state);
+        }
         Step::Clear => ctx.clear(true)?,
         Step::SeqRm { seq, p0, p1 } => ret = i32::from(!ctx.seq_rm(*seq, (from(*p0), to(*p1)))?),
         Step::SeqCp { seq, dst, p0, p1 } => ctx.seq_cp(*seq, *dst, (from(*p0), to(*p1)))?,

@@ -3,6 +3,7 @@
 
 mod contexts;
 mod families;
+mod hybrid;
 mod off;
 mod pair;
 mod second_pass;
