@@ -12,6 +12,7 @@ pub mod log;
 pub mod patched;
 pub mod real;
 pub mod reference;
+pub mod server;
 pub mod state;
 pub mod synth;
 

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -42,28 +42,23 @@ impl Server {
         cmd.args(args)
             .args(["--host", "127.0.0.1", "--port", "0", "--log-colors", "off"])
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = cmd
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         let stderr = child.stderr.take().context("the server has no stderr")?;
+        // A router passes on here what its children print.
+        let stdout = child.stdout.take().context("the server has no stdout")?;
         let id = child.id();
         running().push((id, child));
 
         let log = Arc::new(Mutex::new(String::new()));
         let (found, address) = mpsc::channel();
-        let sink = Arc::clone(&log);
-        // Reads until the server's end, so that it never waits for room in the pipe.
-        thread::spawn(move || {
-            for line in BufReader::new(stderr).split(b'\n').map_while(Result::ok) {
-                let line = String::from_utf8_lossy(&line);
-                if let Some((_, base)) = line.split_once("listening on ") {
-                    let _ = found.send(base.trim().to_owned());
-                }
-                let mut log = locked(&sink);
-                log.push_str(&line);
-                log.push('\n');
+        follow(stdout, &log, |_| ());
+        follow(stderr, &log, move |line| {
+            if let Some((_, base)) = line.split_once("listening on ") {
+                let _ = found.send(base.trim().to_owned());
             }
         });
         let mut server = Server {
@@ -160,6 +155,24 @@ impl Drop for Server {
     fn drop(&mut self) {
         stop(self.id);
     }
+}
+
+/// Collects a stream until its end, so that the server never waits for room in the pipe.
+fn follow(
+    stream: impl Read + Send + 'static,
+    log: &Arc<Mutex<String>>,
+    mut see: impl FnMut(&str) + Send + 'static,
+) {
+    let log = Arc::clone(log);
+    thread::spawn(move || {
+        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            see(&line);
+            let mut log = locked(&log);
+            log.push_str(&line);
+            log.push('\n');
+        }
+    });
 }
 
 /// Hides llama.cpp's environment variables and the user's config file from a program.

@@ -1,12 +1,14 @@
 //! Integration tests. `cargo xtask test` builds and sets what they need.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod cli;
 mod contexts;
 mod families;
 mod hybrid;
 mod off;
 mod pair;
 mod second_pass;
+mod server;
 mod spec;
 #[path = "../../vectors/mod.rs"]
 mod table;
