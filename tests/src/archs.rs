@@ -60,7 +60,7 @@ fn windows(base: Synth, pattern: &[bool]) -> Synth {
 }
 
 fn gemma4(base: Synth, pattern: &[bool]) -> Synth {
-    let n_head_kv = pattern.iter().map(|&swa| if swa { 2 } else { 1 }).collect();
+    let n_head_kv = pattern.iter().map(|&swa| if swa { 4 } else { 1 }).collect();
     let base = Synth {
         n_layer: pattern.len() as u32,
         head: 64,

@@ -44,6 +44,12 @@ pub fn expand(src: &Path, plan: &[u32], dst: &Path) {
             out.set_array(name, kind, &bytes);
         }
     }
+    // the last layers that have no KV cells of their own
+    let sharing = key("attention.shared_kv_layers");
+    if let Some(n) = file.u32(&sharing) {
+        let n = blocks.iter().filter(|&&il| il >= n_all - n).count();
+        out.set_u32(&sharing, n as u32);
+    }
     for (name, types) in implied_types(&file, arch, n_layer, n_all) {
         let types: Vec<bool> = blocks.iter().map(|&il| types[il as usize]).collect();
         out.set_bools(&key(name), &types);

@@ -6,6 +6,7 @@
 pub mod archs;
 pub mod expand;
 pub mod gguf;
+pub mod graph;
 pub mod job;
 pub mod kept;
 pub mod log;

@@ -46,7 +46,7 @@ fn cells() -> Vec<Cell> {
 }
 
 /// Blocks in every cell, and pairs of blocks in the first.
-fn check(synth: &Synth, wanted: impl Fn(&[(u32, u32)]) -> bool) {
+pub fn check(synth: &Synth, wanted: impl Fn(&[(u32, u32)]) -> bool) {
     let mut pair = Pair::new(synth);
     let cells = cells();
     let base: Vec<_> = cells.iter().map(|cell| pair.base(cell)).collect();

@@ -4,6 +4,7 @@
 mod cli;
 mod contexts;
 mod families;
+mod gemma;
 mod hybrid;
 mod off;
 mod pair;

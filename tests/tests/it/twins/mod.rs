@@ -1,7 +1,7 @@
 //! A plan gives the logits of the physically expanded model on an unpatched llama.cpp, byte for byte.
 
 mod real;
-mod recycled;
+pub mod recycled;
 
 use rys::CacheType;
 use rys_tests::job::Params;

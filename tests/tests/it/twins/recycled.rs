@@ -59,7 +59,7 @@ fn gemma3() {
 }
 
 /// More tokens than 256 cells and a window, over all sequences or in each.
-fn recycling_cell(params: Params) -> Cell {
+pub fn recycling_cell(params: Params) -> Cell {
     let n_seq = params.n_seq_max as usize;
     let each = if params.kv_unified { 80 } else { 300 };
     let t: Vec<Vec<i32>> = (0..n_seq).map(|s| tokens(each, s as u64)).collect();
