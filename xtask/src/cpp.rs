@@ -13,11 +13,25 @@ use crate::source::{self, Pin, SOURCE_DIR_VAR, Source};
 use crate::tree::Tree;
 use crate::{cmake, paths};
 
+const TOOLS: &[&str] = &[
+    "llama-bench",
+    "llama-completion",
+    "llama-cvector-generator",
+    "llama-perplexity",
+];
+
 /// Builds the tree that the build script of `llama-sys` uses with its default features and
 /// `server`; a later `cargo build` finds it done.
 pub fn patched() -> Result<()> {
     let series = Series::read(&paths::patches())?;
     build("building llama.cpp", "", &series, cmake::SERVER).map(|_| ())
+}
+
+/// Builds the tools that the tests run, in the tree of [`patched`], and returns their folder.
+pub fn tools() -> Result<PathBuf> {
+    let series = Series::read(&paths::patches())?;
+    let tree = build("building llama.cpp's tools", "", &series, TOOLS)?;
+    Ok(tree.build().join("bin"))
 }
 
 /// Builds `<target>/llama-cpp/stock-<key>/{src,build}` from the pristine source with the

@@ -21,6 +21,7 @@ pub fn run(args: &Args) -> Result<()> {
     let vars = [
         ("RYS_REFERENCE", cpp::reference()?),
         ("RYS_MODELS", models::folder()?),
+        ("RYS_TOOLS", cpp::tools()?),
         ("RYS_SERVER", program::build(false)?),
     ];
     let cargo = |words: &[&str], rest: &[String]| -> Result<()> {

@@ -13,4 +13,5 @@ mod server;
 mod spec;
 #[path = "../../vectors/mod.rs"]
 mod table;
+mod tools;
 mod twins;
