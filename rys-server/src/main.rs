@@ -28,7 +28,6 @@ mod run;
 
 use std::env;
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::exit;
 
 fn main() {
@@ -39,7 +38,5 @@ fn main() {
         run::main(args)
     };
     let code = done.unwrap_or_else(|failure| failure.print());
-    // A reader that went away is no failure of this program.
-    let _ = std::io::stdout().flush();
     exit(code);
 }

@@ -36,7 +36,7 @@ struct Args {
     model: Option<PathBuf>,
 
     /// Layers of the model, in place of the model
-    #[arg(long, value_name = "N", conflicts_with = "model")]
+    #[arg(long, value_name = "N", conflicts_with = "model", value_parser = clap::value_parser!(u32).range(1..))]
     n_layer: Option<u32>,
 
     /// Size of the context in tokens, over all sequences; 0 is the model's own
@@ -81,7 +81,7 @@ pub fn main(args: &[OsString]) -> Result<i32, Failure> {
             let text = args.spec.as_deref().unwrap_or_default();
             let spec = text.parse().map_err(|e| Failure::spec("SPEC", &e))?;
             let report = whole(&args, &spec, None)?;
-            report.print(args.json);
+            report.print(args.json)?;
             Ok(0)
         }
         Some(file) => {
@@ -98,10 +98,10 @@ pub fn main(args: &[OsString]) -> Result<i32, Failure> {
                 },
             ] = &found[..]
             {
-                whole(&args, spec, *n_layer)?.print(args.json);
+                whole(&args, spec, *n_layer)?.print(args.json)?;
                 return Ok(0);
             }
-            report::print_found(&found, args.json);
+            report::print_found(&found, args.json)?;
             let all = found.iter().all(|f| f.spec.is_ok());
             Ok(if all {
                 0

@@ -1,13 +1,14 @@
 //! What `rys-server plan` prints: a table for people, or JSON.
 
 use std::fmt::Write as _;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use rys::rys_plan::cost::Cost;
 use rys::{Context, Plan, Spec};
 use serde::Serialize;
 
 use crate::config_file::Found;
+use crate::failure::Failure;
 
 /// What is known about a spec. The names are those of the server's `/props`.
 #[derive(Debug, Serialize)]
@@ -154,11 +155,14 @@ impl Report {
     }
 
     /// Prints to stdout.
-    pub fn print(&self, json: bool) {
+    ///
+    /// # Errors
+    /// stdout cannot be written.
+    pub fn print(&self, json: bool) -> Result<(), Failure> {
         if json {
-            print_json(self);
+            write_json(self)
         } else {
-            print(&self.table());
+            write(&self.table())
         }
     }
 
@@ -247,7 +251,10 @@ fn percent(plan: u64, base: u64) -> String {
 }
 
 /// Prints what a file with several configs, or none that has a spec, holds.
-pub fn print_found(found: &[Found], json: bool) {
+///
+/// # Errors
+/// stdout cannot be written.
+pub fn print_found(found: &[Found], json: bool) -> Result<(), Failure> {
     if json {
         let list: Vec<_> = found
             .iter()
@@ -265,7 +272,7 @@ pub fn print_found(found: &[Found], json: bool) {
                 })
             })
             .collect();
-        return print_json(&list);
+        return write_json(&list);
     }
     let mut out = String::new();
     for f in found {
@@ -279,17 +286,21 @@ pub fn print_found(found: &[Found], json: bool) {
             Err(reason) => writeln!(out, "{}: no spec runs this: {reason}", f.place),
         };
     }
-    print(&out);
+    write(&out)
 }
 
-fn print_json(value: &impl Serialize) {
-    match serde_json::to_string(value) {
-        Ok(text) => print(&(text + "\n")),
-        Err(error) => eprintln!("error: {error}"),
+fn write_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(value).map_err(|e| Failure::upstream(e.to_string()))?;
+    write(&(text + "\n"))
+}
+
+/// Writes to stdout. A reader that went away, as `| head` does, is no failure; a full disk is.
+fn write(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::upstream(format!(
+            "cannot write to the standard output: {error}"
+        ))),
+        _ => Ok(()),
     }
-}
-
-/// A reader that went away, as `| head` does, is no failure.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }

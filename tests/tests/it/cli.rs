@@ -27,6 +27,11 @@ fn folder() -> TempDir {
     fs::write(at("text.gguf"), "no model, but a text of some length\n").unwrap();
     fs::write(at("cut-header.gguf"), head(5_000)).unwrap();
     fs::write(at("cut-weights.gguf"), head(3_000_000)).unwrap();
+    for (name, spec) in [("config", "10-14"), ("bad-config", "34-26")] {
+        fs::create_dir_all(at(name).join("llama.cpp")).unwrap();
+        let file = at(name).join("llama.cpp/config.ini");
+        fs::write(file, format!("repeat-layers = {spec}\n")).unwrap();
+    }
     header(&dir, "other.gguf", "gpt2", 12, 0);
     header(&dir, "mtp.gguf", "qwen35", 65, 1);
     header(&dir, "layers-600.gguf", "llama", 600, 0);
@@ -49,8 +54,9 @@ fn check(name: &str, lines: &[&[&str]]) {
     let dir = folder();
     let mut text = String::new();
     for line in lines {
-        let (vars, args): (Vec<&str>, Vec<&str>) =
-            line.iter().partition(|word| word.starts_with("LLAMA_ARG_"));
+        let (vars, args): (Vec<&str>, Vec<&str>) = line
+            .iter()
+            .partition(|word| word.starts_with("LLAMA_ARG_") || word.starts_with("XDG_"));
         let vars: Vec<(&str, &str)> = vars.iter().filter_map(|v| v.split_once('=')).collect();
         let words: Vec<String> = line.iter().map(|word| shown(word)).collect();
         let _ = writeln!(text, "$ {}", words.join(" "));
@@ -165,6 +171,22 @@ fn options() {
             &["--chat", "-m", "model.gguf", "-rl", "60,70"],
             &["--cli", "-m", "model.gguf", "-rl", "60,70"],
             &["-m", "model.gguf", "--no-such-option"],
+            // The environment overrides the config file, the command line both.
+            &["XDG_CONFIG_HOME=bad-config", "-m", "model.gguf"],
+            &["XDG_CONFIG_HOME=config", "-m", "other.gguf"],
+            &[
+                "XDG_CONFIG_HOME=config",
+                "LLAMA_ARG_REPEAT_LAYERS=4-60",
+                "-m",
+                "model.gguf",
+            ],
+            &[
+                "LLAMA_ARG_REPEAT_LAYERS=4-60",
+                "-m",
+                "model.gguf",
+                "-rl",
+                "4-70",
+            ],
         ],
     );
 }
@@ -222,6 +244,7 @@ fn plan() {
         "plan 4,6 -m missing.gguf",
         "plan 4,6 -m model.gguf -ctk q9",
         "plan 4,6 -m model.gguf -np 0",
+        "plan 4,6 --n-layer 0",
         "plan --from folder",
         "plan --from text.gguf",
         "plan --from empty.gguf",
