@@ -71,8 +71,11 @@ fn outcome(out: &Output) -> String {
         Some(code) => format!("status {code}\n"),
         None => format!("{}\n", out.status),
     };
+    // Grows with every architecture.
+    let archs = rys::supported_archs().join(", ");
     for (name, bytes) in [("stdout", &out.stdout), ("stderr", &out.stderr)] {
-        for line in String::from_utf8_lossy(bytes).lines() {
+        let shown = String::from_utf8_lossy(bytes).replace(&archs, "[architectures]");
+        for line in shown.lines() {
             let line = match line.split_once(' ') {
                 // llama.cpp's log: a time, then a level; its errors say why, the rest is at work.
                 Some((time, rest)) if is_time(time) => match rest.starts_with("E ") {

@@ -269,3 +269,56 @@ fn router_with_a_preset() {
         assert_eq!(meta.as_u64(), repeated.then_some(34), "{model}");
     }
 }
+
+/// A saved slot comes back after a restart under the same plan, and is refused under another one,
+/// which leaves a slot that works.
+#[test]
+fn slots_across_a_restart() {
+    let dir = scratch();
+    let start = |spec: Option<&str>| {
+        let mut args = vec!["-np", "1", "--slot-save-path", dir.path().to_str().unwrap()];
+        args.extend(spec.iter().flat_map(|spec| ["--repeat-layers", spec]));
+        smollm2(&args)
+    };
+    let next = |server: &Server| {
+        let body = json!({
+            "prompt": "The quick brown fox jumps over the lazy", "n_predict": 1, "temperature": 0,
+            "n_probs": 5, "id_slot": 0, "cache_prompt": true,
+        });
+        let answer = post(server, "/completion", &body);
+        (
+            answer["completion_probabilities"].clone(),
+            answer["timings"]["cache_n"].as_u64().unwrap(),
+        )
+    };
+    let file = json!({"filename": "slot.bin"});
+    let restore = |server: &Server| server.post("/slots/0?action=restore", &file).unwrap();
+
+    let server = start(Some("10,14"));
+    // The second answer is of one evaluated token on a cached prompt, as after a restore.
+    next(&server);
+    let (wanted, cached) = next(&server);
+    assert!(cached > 0);
+    post(&server, "/slots/0?action=save", &file);
+    drop(server);
+
+    let server = start(Some("10,14"));
+    let (status, answer) = restore(&server);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(next(&server), (wanted, cached));
+    drop(server);
+
+    for spec in [Some("11,15"), None] {
+        let server = start(spec);
+        let (status, answer) = restore(&server);
+        assert!((400..600).contains(&status), "{spec:?}: {status} {answer}");
+        assert!(
+            server.log().contains("repeat"),
+            "{spec:?}: {}",
+            server.log()
+        );
+        let (probabilities, cached) = next(&server);
+        assert!(probabilities[0]["token"].is_string(), "{probabilities}");
+        assert_eq!(cached, 0, "{spec:?}");
+    }
+}
