@@ -39,16 +39,22 @@ pub fn run(args: &Args) -> Result<()> {
         );
         Ok(())
     };
-    if has_nextest() {
-        cargo(&["nextest", "run", "--workspace"], &args.rest)?;
-        if args.rest.is_empty() {
-            cargo(&["test", "--workspace", "--doc"], &[])
-        } else {
-            Ok(())
-        }
-    } else {
+    if !has_nextest() {
         // Runs the doc tests too.
-        cargo(&["test", "--workspace"], &args.rest)
+        return cargo(&["test", "--workspace", "--no-fail-fast"], &args.rest);
+    }
+    let tests = cargo(
+        &["nextest", "run", "--workspace", "--no-fail-fast"],
+        &args.rest,
+    );
+    if args.rest.is_empty() {
+        // nextest leaves them out.
+        tests.and(cargo(
+            &["test", "--workspace", "--doc", "--no-fail-fast"],
+            &[],
+        ))
+    } else {
+        tests
     }
 }
 
