@@ -31,13 +31,14 @@ pub fn run(from: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Leaves an intact tree (the pinned one or the user's own) alone, and restores it otherwise.
+/// Unpacks the pinned tree if there is none. A broken one is an error that names the repair: it
+/// may be a checkout of the user's own.
 pub fn ensure() -> Result<()> {
     let pin = Pin::read(&paths::vendor())?;
-    if verify(&pin).is_ok() {
-        return Ok(());
+    let tree = paths::vendor().join("llama.cpp");
+    if !tree.exists() {
+        unpack_pinned(&pin, &tree)?;
     }
-    unpack_pinned(&pin, &paths::vendor().join("llama.cpp"))?;
     verify(&pin).map(|_| ())
 }
 
