@@ -35,13 +35,13 @@ log_target log_outside;
 
 void end_unless_zero(int32_t code) {
     if (code != 0) {
-        common_log_flush(common_log_main());
         fflush(stdout);
         std::exit(code);
     }
 }
 
 void on_refused(const std::string & spec) {
+    common_log_flush(common_log_main()); // its thread would write into our lines
     end_unless_zero(checks.refused(checks.data, spec.data(), spec.size()));
 }
 
@@ -54,6 +54,7 @@ void on_params(const common_params & params) {
     if (params.completion) {
         return;
     }
+    common_log_flush(common_log_main());
     const auto log_inside = log_target::current();
     log_outside.use();
     const auto & m = params.model;

@@ -50,7 +50,9 @@ impl Failure {
 
     /// Prints the text and returns the code.
     pub fn print(&self) -> i32 {
-        let _ = writeln!(std::io::stderr(), "error: {}", self.text);
+        // In one piece: other threads may log.
+        let line = format!("error: {}\n", self.text);
+        let _ = std::io::stderr().write_all(line.as_bytes());
         self.code.into()
     }
 }
