@@ -8,8 +8,9 @@ use rys::{Context, Model, ModelParams, Spec};
 use rys_tests::job::{Params, Step};
 use rys_tests::log::{capture, lines};
 use rys_tests::synth::{Synth, Value};
-use rys_tests::{patched, scratch};
+use rys_tests::{patched, real, scratch, server};
 use tempfile::TempDir;
+use xtask::server::Server;
 
 fn model(synth: &Synth) -> (TempDir, Model) {
     let dir = scratch();
@@ -222,6 +223,32 @@ fn mtp_has_no_plan() {
         &[(3, past)],
         "it reaches into the MTP block, which is never repeated",
     );
+}
+
+/// The context of a draft model is made from a copy of the target's parameters.
+#[test]
+fn draft_model_has_no_plan() {
+    let path = real::smollm2();
+    let path = path.to_str().unwrap();
+    let args = ["-m", path, "-md", path, "--spec-type", "draft-simple"];
+    let size = ["-c", "512", "-t", "1", "-fit", "off", "-lv", "4"];
+    let caches = |plan: &[&str]| -> Vec<String> {
+        let args = [&args[..], &size, plan].concat();
+        let server = Server::start(&server::program(), &args).unwrap();
+        let log = server.log();
+        let sizes = log
+            .lines()
+            .filter_map(|l| l.split_once("llama_kv_cache: size = "));
+        sizes.map(|(_, size)| size.to_owned()).collect()
+    };
+    let base = caches(&[]);
+    let plan = caches(&["--repeat-layers", "10,14"]);
+    let [target, draft] = &plan[..] else {
+        panic!("{plan:#?}");
+    };
+    assert!(target.contains(" 34 layers"), "{target}");
+    assert!(draft.contains(" 30 layers"), "{draft}");
+    assert_eq!(base, [draft.clone(), draft.clone()]);
 }
 
 const N_FILLED: i32 = 12;
