@@ -1,6 +1,8 @@
 //! Metadata of the hybrid Qwen and the Gemma families.
 
-use crate::synth::{N_SWA, Synth, Value};
+use std::collections::BTreeMap;
+
+use crate::synth::{N_SWA, N_VOCAB, Synth, Value};
 
 const EXPERTS: [(&str, Value); 3] = [
     ("expert_count", Value::U32(4)),
@@ -31,6 +33,13 @@ pub fn find(arch: &'static str, base: Synth) -> Option<Synth> {
         .with("rope.freq_base_swa", Value::F32(1e4)),
         // layers of both kinds, sizes and rope differ between the kinds
         "gemma4" => gemma4(base, &[true, true, false, true, true, true, false]),
+        // reads the cells of the last two layers of the gemma4 above
+        "gemma4-assistant" => gemma4(Synth { n_embd: 96, ..base }, &[true, false])
+            .keys([
+                ("nextn_predict_layers", Value::U32(2)),
+                ("embedding_length_out", Value::U32(64)),
+            ])
+            .all_nextn(),
         _ => return None,
     };
     Some(Synth { arch, ..synth })
@@ -120,9 +129,49 @@ impl Synth {
         .with("attention.sliding_window_pattern", Value::Bools(pattern))
     }
 
-    /// Adds a NextN block, which drafts the token after the next.
+    /// llama.cpp makes no such model from metadata alone.
+    pub(crate) fn assistant_shapes(&self) -> BTreeMap<String, [i64; 4]> {
+        let [n_embd, n_ff, n_vocab] = [self.n_embd, self.n_ff, N_VOCAB].map(i64::from);
+        let n_target = 64;
+        let mut shapes: BTreeMap<_, _> = [
+            ("token_embd", [n_embd, n_vocab]),
+            ("output_norm", [n_embd, 1]),
+            ("rope_freqs", [32, 1]),
+            ("nextn.pre_projection", [2 * n_target, n_embd]),
+            ("nextn.post_projection", [n_embd, n_target]),
+        ]
+        .map(|(name, [n, m])| (format!("{name}.weight"), [n, m, 1, 1]))
+        .into();
+        for (il, head) in [(0, 32), (1, 64)] {
+            let n_q = i64::from(self.n_head) * head;
+            shapes.extend(
+                [
+                    ("attn_norm", [n_embd, 1]),
+                    ("attn_q", [n_embd, n_q]),
+                    ("attn_q_norm", [head, 1]),
+                    ("attn_output", [n_q, n_embd]),
+                    ("post_attention_norm", [n_embd, 1]),
+                    ("layer_output_scale", [1, 1]),
+                    ("ffn_norm", [n_embd, 1]),
+                    ("ffn_gate", [n_embd, n_ff]),
+                    ("ffn_up", [n_embd, n_ff]),
+                    ("ffn_down", [n_ff, n_embd]),
+                    ("post_ffw_norm", [n_embd, 1]),
+                ]
+                .map(|(name, [n, m])| (format!("blk.{il}.{name}.weight"), [n, m, 1, 1])),
+            );
+        }
+        shapes
+    }
+
+    /// Adds a NextN block, which drafts the token after the next. Embeddings and head are the model's.
     pub fn mtp(self) -> Self {
         self.with("nextn_predict_layers", Value::U32(1))
+            .without(&["nextn.embed_tokens", "nextn.shared_head"])
+    }
+
+    fn all_nextn(self) -> Self {
+        Self { n_layer: 0, ..self }
     }
 
     fn keys(self, keys: impl IntoIterator<Item = (&'static str, Value)>) -> Self {

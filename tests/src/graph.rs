@@ -1,7 +1,7 @@
 //! Which weights and which KV cells the graph of a batch uses.
 
 use std::ffi::{CStr, c_void};
-use std::ptr;
+use std::{ptr, slice};
 
 use llama_sys as sys;
 use rys::{Model, Spec};
@@ -17,42 +17,136 @@ pub struct Attention {
     pub written: Vec<u32>,
 }
 
-/// The attention in the graph that decodes a token.
-pub fn attention(model: &Model, spec: Option<&Spec>) -> Attention {
-    let blocks: Vec<_> = spec
-        .iter()
-        .flat_map(|s| s.blocks())
-        .map(|b| sys::llama_layer_block {
-            start: b.start() as i32,
-            end: b.end() as i32,
-        })
-        .collect();
-    let mut found = Attention::default();
-    let mut err = sys::rys_error { text: [0; 1024] };
-    // SAFETY: the model is alive; the blocks are read by the call that makes the context; the callback
-    // gets `found`, which outlives the context.
-    unsafe {
+/// A context made through the C interface, freed when dropped.
+struct Raw(*mut sys::llama_context);
+
+impl Raw {
+    /// With a plan for `spec` and these parameters.
+    fn new(model: &Model, spec: Option<&Spec>, params: sys::llama_context_params) -> Self {
+        let blocks: Vec<_> = spec
+            .iter()
+            .flat_map(|s| s.blocks())
+            .map(|b| sys::llama_layer_block {
+                start: b.start().cast_signed(),
+                end: b.end().cast_signed(),
+            })
+            .collect();
         let params = sys::llama_context_params {
-            n_ctx: 64,
+            n_ctx: 256,
             n_threads: 1,
             n_threads_batch: 1,
             flash_attn_type: sys::LLAMA_FLASH_ATTN_TYPE_ENABLED,
-            cb_eval: Some(look),
-            cb_eval_user_data: (&raw mut found).cast(),
             repeat_layers: blocks.as_ptr(),
             n_repeat_layers: blocks.len(),
-            ..sys::llama_context_default_params()
+            ..params
         };
+        let mut err = sys::rys_error { text: [0; 1024] };
         let mut ctx = ptr::null_mut();
-        let status = sys::rys_init_from_model(model.as_ptr(), params, &mut ctx, &mut err);
+        // SAFETY: the model is alive; the blocks are read by this call.
+        let status =
+            unsafe { sys::rys_init_from_model(model.as_ptr(), params, &mut ctx, &mut err) };
         assert!(status == 0 && !ctx.is_null(), "{err:?}");
-        let mut ret = -1;
-        let batch = sys::llama_batch_get_one(&mut 7, 1);
-        assert_eq!(sys::rys_decode(ctx, batch, &mut ret, &mut err), 0);
-        assert_eq!(ret, 0);
-        sys::llama_free(ctx);
+        Self(ctx)
     }
+
+    fn decode(&self, tokens: &[i32]) {
+        let mut tokens = tokens.to_vec();
+        let mut err = sys::rys_error { text: [0; 1024] };
+        let mut ret = -1;
+        // SAFETY: the context is alive; the tokens outlive the call.
+        let status = unsafe {
+            let batch = sys::llama_batch_get_one(tokens.as_mut_ptr(), tokens.len() as i32);
+            sys::rys_decode(self.0, batch, &mut ret, &mut err)
+        };
+        assert_eq!((status, ret), (0, 0), "{err:?}");
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: the only owner.
+        unsafe { sys::llama_free(self.0) }
+    }
+}
+
+fn default_params() -> sys::llama_context_params {
+    // SAFETY: a plain getter.
+    unsafe { sys::llama_context_default_params() }
+}
+
+/// The attention in the graph that decodes a token.
+pub fn attention(model: &Model, spec: Option<&Spec>) -> Attention {
+    let mut found = Attention::default();
+    let params = sys::llama_context_params {
+        cb_eval: Some(look),
+        cb_eval_user_data: (&raw mut found).cast(),
+        ..default_params()
+    };
+    let ctx = Raw::new(model, spec, params);
+    ctx.decode(&[7]);
+    drop(ctx);
     found
+}
+
+/// The attention in the graph of an assistant, which reads the cells of `target` under a plan.
+pub fn attention_of_assistant(assistant: &Model, target: &Model, spec: Option<&Spec>) -> Attention {
+    let target_ctx = Raw::new(target, spec, default_params());
+    target_ctx.decode(&[7]);
+
+    let mut found = Attention::default();
+    let params = sys::llama_context_params {
+        ctx_type: sys::LLAMA_CONTEXT_TYPE_MTP,
+        ctx_other: target_ctx.0,
+        cb_eval: Some(look),
+        cb_eval_user_data: (&raw mut found).cast(),
+        ..default_params()
+    };
+    let ctx = Raw::new(assistant, None, params);
+    let hidden = vec![0.5f32; target.n_embd()];
+    // SAFETY: both contexts and the hidden state outlive the batch.
+    unsafe {
+        let batch = sys::llama_batch_ext_init(ctx.0);
+        let i = sys::llama_batch_ext_add_token(batch, 0, 7);
+        assert_eq!(i, 0);
+        sys::llama_batch_ext_set_pos(batch, i, &0);
+        let embd = sys::llama_embd {
+            data: hidden.as_ptr(),
+            n_rows: 1,
+            n_embd: hidden.len(),
+        };
+        assert!(sys::llama_batch_ext_set_embd_token(batch, i, embd));
+        sys::llama_batch_ext_set_output_logits(batch, i, true);
+        let ret = sys::llama_process(ctx.0, sys::LLAMA_PROCESS_TYPE_DECODE, batch);
+        assert_eq!(ret, 0);
+        sys::llama_batch_ext_free(batch);
+    }
+    drop(ctx);
+    found
+}
+
+// of llama.cpp's llama-ext.h, which is C++
+unsafe extern "C" {
+    #[link_name = "_Z30llama_set_embeddings_layer_inpP13llama_contextjb"]
+    fn set_embeddings_layer_inp(ctx: *mut sys::llama_context, lid: u32, value: bool);
+    #[link_name = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"]
+    fn get_embeddings_layer_inp(ctx: *mut sys::llama_context, lid: u32) -> *mut f32;
+}
+
+/// Inputs of the source layers for these tokens, as llama.cpp hands them to models that draft from
+/// them.
+pub fn layer_inputs(model: &Model, spec: Option<&Spec>, tokens: &[i32]) -> Vec<Vec<f32>> {
+    let ctx = Raw::new(model, spec, default_params());
+    let n = tokens.len() * model.n_embd();
+    // SAFETY: the context is alive; a layer's input has a row for each token of the batch.
+    unsafe {
+        for il in 0..model.n_layer() {
+            set_embeddings_layer_inp(ctx.0, il, true);
+        }
+        ctx.decode(tokens);
+        (0..model.n_layer())
+            .map(|il| slice::from_raw_parts(get_embeddings_layer_inp(ctx.0, il), n).to_vec())
+            .collect()
+    }
 }
 
 unsafe extern "C" fn look(node: *mut sys::ggml_tensor, ask: bool, found: *mut c_void) -> bool {

@@ -26,6 +26,9 @@ pub struct Synth {
     pub keys: Vec<(&'static str, Value)>,
     /// Changes all weights.
     pub seed: u64,
+    /// Scale of what each layer adds to its input. Small, the next token depends on the last one
+    /// above all, and an MTP block, which then passes on its token, foresees it.
+    pub residual: f32,
     /// Parts of the names of optional tensors that the model lacks.
     pub without: Vec<&'static str>,
 }
@@ -60,6 +63,7 @@ impl Synth {
             n_ff: 96,
             keys: Vec::new(),
             seed: 0,
+            residual: 1.0,
             without: Vec::new(),
         };
         match arch {
@@ -167,7 +171,7 @@ impl Synth {
             .shapes()
             .into_iter()
             .map(|(name, ne)| {
-                let data = weights(&name, ne, self.seed);
+                let data = self.tensor(&name, ne);
                 (name, ne, data)
             })
             .collect();
@@ -186,6 +190,9 @@ impl Synth {
     /// Names and shapes of the model's tensors: llama.cpp asks for them when it makes a model from
     /// metadata alone.
     fn shapes(&self) -> BTreeMap<String, [i64; 4]> {
+        if self.arch == "gemma4-assistant" {
+            return self.assistant_shapes();
+        }
         let mut shapes = BTreeMap::new();
         let mut metadata = self.metadata();
         let mut model = ptr::null_mut();
@@ -213,14 +220,71 @@ impl Synth {
         );
         // SAFETY: the model is this function's.
         unsafe { sys::llama_model_free(model) };
-        // scales of a weight type that these models do not use; those of experts are weights
+        // scales of a weight type that these models do not use; gemma4's experts have some of their own
         shapes.retain(|name: &String, _| {
             !(name.ends_with(".scale") || name.ends_with("_scale"))
-                || name.ends_with("ffn_gate_inp.scale")
-                || name.ends_with("ffn_down_exps.scale")
+                || self.arch == "gemma4"
+                    && (name.contains("ffn_gate_inp") || name.contains("ffn_down_exps"))
         });
         shapes.retain(|name, _| !self.without.iter().any(|part| name.contains(part)));
         shapes
+    }
+}
+
+impl Synth {
+    /// Bytes of a tensor.
+    fn tensor(&self, name: &str, ne: [i64; 4]) -> Vec<u8> {
+        let mut data = weights(name, ne, self.seed);
+        // the last things that a layer does to what it adds
+        let ends = if self.arch.starts_with("gemma") {
+            ["post_attention_norm", "post_ffw_norm", "post_norm"]
+        } else {
+            ["attn_output", "ssm_out", "ffn_down"]
+        };
+        if self.residual != 1.0 {
+            if ends.iter().any(|end| name.contains(end)) {
+                data.iter_mut().for_each(|x| *x *= self.residual);
+            }
+            self.predict(name, ne, &mut data);
+        }
+        data.iter().flat_map(|x| x.to_le_bytes()).collect()
+    }
+}
+
+impl Synth {
+    /// Makes each token's successor another one, both for the model and for what drafts for it.
+    fn predict(&self, name: &str, ne: [i64; 4], data: &mut [f32]) {
+        let n = ne[0] as usize;
+        let is_assistant = self.arch == "gemma4-assistant";
+        // an assistant has the head of its target, and room beside it
+        let successors = |data: &mut [f32], n_embd: usize| {
+            let embd = weights("token_embd.weight", [n_embd as i64, ne[1], 1, 1], self.seed);
+            data.fill(0.0);
+            for (i, row) in embd.chunks(n_embd).enumerate() {
+                let next = (5 * i + 17) % N_VOCAB as usize;
+                data[next * n..][..n_embd].copy_from_slice(row);
+            }
+        };
+        match name {
+            "output.weight" => successors(data, n),
+            "token_embd.weight" if is_assistant => successors(data, 64),
+            _ if name.ends_with("nextn.enorm.weight") => data.fill(1.0),
+            _ if name.ends_with("nextn.eh_proj.weight")
+                || name.ends_with("pre_projection.weight") =>
+            {
+                // rows of a token's embedding and a hidden state
+                for (i, row) in data.chunks_mut(n).enumerate() {
+                    for (j, x) in row.iter_mut().enumerate() {
+                        *x = if j < n / 2 {
+                            f32::from(i == j)
+                        } else {
+                            *x * self.residual
+                        };
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 }
 
@@ -233,13 +297,13 @@ unsafe extern "C" fn record(tensor: *mut sys::ggml_tensor, shapes: *mut c_void) 
 }
 
 /// Random weights; the seed is the tensor's name.
-fn weights(name: &str, ne: [i64; 4], seed: u64) -> Vec<u8> {
+fn weights(name: &str, ne: [i64; 4], seed: u64) -> Vec<f32> {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64 ^ seed, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
     });
     let mut rng = fastrand::Rng::with_seed(hash);
     let n = ne.iter().product::<i64>() as usize;
-    let mut data = Vec::with_capacity(4 * n);
+    let mut data = Vec::with_capacity(n);
     for _ in 0..n {
         let x = rng.f32() * 2.0 - 1.0;
         let value = if name.contains("norm") && name.ends_with("weight")
@@ -255,7 +319,7 @@ fn weights(name: &str, ne: [i64; 4], seed: u64) -> Vec<u8> {
             // keeps the variance of a product of rows
             x * (3.0 / ne[0] as f32).sqrt()
         };
-        data.extend(value.to_le_bytes());
+        data.push(value);
     }
     data
 }

@@ -1,9 +1,9 @@
 //! Gemma's sliding windows, and its last layers, which read the KV cells of earlier ones.
 
 use rys::{Context, Model, ModelParams, Spec};
-use rys_tests::graph::{Attention, attention};
+use rys_tests::graph::{Attention, attention, attention_of_assistant};
 use rys_tests::job::Params;
-use rys_tests::synth::Synth;
+use rys_tests::synth::{Synth, Value};
 use rys_tests::{patched, scratch};
 
 use crate::families;
@@ -92,6 +92,32 @@ fn shared_cells_in_the_graph() {
 fn plain(model: &Model, kv_from_start: u32) -> Attention {
     let ctx = patched::context(model, &Params::default(), None).unwrap();
     expected(&ctx, kv_from_start)
+}
+
+/// An assistant reads what the last passes of its target's last two layers read.
+#[test]
+fn assistant_reads_the_last_passes() {
+    // KV heads of the layers with windows and of the global ones
+    for (target, n_head_kv) in [
+        (Synth::new("gemma4"), [4, 1]),
+        (Synth::gemma4_e2b(3), [1, 1]),
+    ] {
+        let dir = scratch();
+        let load = |s: &Synth| Model::load(s.write(dir.path()), ModelParams::new()).unwrap();
+        let assistant = Synth::new("gemma4-assistant")
+            .with("attention.head_count_kv", Value::U32s(n_head_kv.into()));
+        let (assistant, target) = (load(&assistant), load(&target));
+        let n_layer = target.n_layer();
+        let plain = [None].into_iter();
+        for spec in plain.chain(blocks(n_layer).into_iter().map(Some)) {
+            let of_target = attention(&target, spec.as_ref());
+            let last = |il: u32| of_target.q.iter().rposition(|&src| src == il).unwrap();
+            let expected = [n_layer - 2, n_layer - 1].map(|il| of_target.read[last(il)]);
+            let found = attention_of_assistant(&assistant, &target, spec.as_ref());
+            assert_eq!(found.read, expected, "{spec:?}");
+            assert_eq!((found.q, found.written), (vec![0, 1], vec![]));
+        }
+    }
 }
 
 /// A repeated layer is in the half of the cache where its source is, with its source's sizes.

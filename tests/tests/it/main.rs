@@ -11,6 +11,7 @@ mod pair;
 mod second_pass;
 mod server;
 mod spec;
+mod speculative;
 #[path = "../../vectors/mod.rs"]
 mod table;
 mod tools;
