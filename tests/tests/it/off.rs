@@ -7,7 +7,10 @@ use rys::{Model, ModelParams};
 use rys_tests::job::{Job, Outcome, Params, Step};
 use rys_tests::log::{capture, lines, value};
 use rys_tests::reference::Reference;
+use rys_tests::synth::Synth;
 use rys_tests::{patched, real, scratch};
+
+use crate::pair::tokens;
 
 /// Tokens of a text; longer than any test needs.
 pub fn text_tokens(model: &Model, n: usize) -> Vec<i32> {
@@ -53,10 +56,10 @@ fn same(ours: &Outcome, theirs: &Outcome) {
     assert!(value(&our_lines, "max_nodes = ").parse::<u32>().unwrap() > 0);
 }
 
-fn check(path: &Path, params: &[Params]) {
+fn check(path: &Path, params: &[Params], tokens: fn(&Model) -> Vec<i32>) {
     let (model, load_log) = capture(|| Model::load(path, ModelParams::new()).unwrap());
     let mut reference = Reference::start();
-    let steps = uneven(&text_tokens(&model, 140));
+    let steps = uneven(&tokens(&model));
     for params in params {
         let job = Job {
             verbose: true,
@@ -85,6 +88,7 @@ fn smollm2() {
     check(
         &real::smollm2(),
         &[Params::default(), without_flash, quantized],
+        |model| text_tokens(model, 140),
     );
 }
 
@@ -95,7 +99,30 @@ fn gemma3() {
         n_ubatch: 16,
         ..Params::default()
     };
-    check(&real::gemma3(), &[Params::default(), small_windows]);
+    check(
+        &real::gemma3(),
+        &[Params::default(), small_windows],
+        |model| text_tokens(model, 140),
+    );
+}
+
+/// The same of every architecture that can repeat layers.
+#[test]
+fn architectures() {
+    let archs = rys::supported_archs();
+    assert!(archs.len() >= 5, "{archs:?}");
+    for arch in archs {
+        let dir = scratch();
+        let path = Synth::new(arch.leak()).write(dir.path());
+        let small = Params {
+            n_seq_max: 2,
+            swa_full: false,
+            n_ubatch: 16,
+            flash_attn: false,
+            ..Params::default()
+        };
+        check(&path, &[Params::default(), small], |_| tokens(100, 5));
+    }
 }
 
 /// Saved state is stock's, and stock's is read.
