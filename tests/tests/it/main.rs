@@ -3,6 +3,7 @@
 
 mod cli;
 mod contexts;
+mod cross;
 mod families;
 mod gemma;
 mod hybrid;
@@ -15,4 +16,5 @@ mod speculative;
 #[path = "../../vectors/mod.rs"]
 mod table;
 mod tools;
+mod turns;
 mod twins;
