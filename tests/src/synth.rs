@@ -31,6 +31,8 @@ pub struct Synth {
     pub residual: f32,
     /// Parts of the names of optional tensors that the model lacks.
     pub without: Vec<&'static str>,
+    /// Parts of the names of tensors that are zero.
+    pub zero: Vec<&'static str>,
 }
 
 /// A metadata value.
@@ -65,6 +67,7 @@ impl Synth {
             seed: 0,
             residual: 1.0,
             without: Vec::new(),
+            zero: Vec::new(),
         };
         match arch {
             "llama" => base,
@@ -235,6 +238,9 @@ impl Synth {
     /// Bytes of a tensor.
     fn tensor(&self, name: &str, ne: [i64; 4]) -> Vec<u8> {
         let mut data = weights(name, ne, self.seed);
+        if self.zero.iter().any(|part| name.contains(part)) {
+            data.fill(0.0);
+        }
         // the last things that a layer does to what it adds
         let ends = if self.arch.starts_with("gemma") {
             ["post_attention_norm", "post_ffw_norm", "post_norm"]

@@ -352,4 +352,6 @@ fn check_states(synth: &Synth) {
 fn states_of_other_plans() {
     check_states(&Synth::new("llama"));
     check_states(&Synth::new("gemma3"));
+    check_states(&Synth::new("qwen35"));
+    check_states(&Synth::gemma4_e2b(3));
 }

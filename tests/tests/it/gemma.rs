@@ -2,12 +2,12 @@
 
 use rys::{Context, Model, ModelParams, Spec};
 use rys_tests::graph::{Attention, attention, attention_of_assistant};
-use rys_tests::job::Params;
+use rys_tests::job::{Job, Params};
 use rys_tests::synth::{Synth, Value};
 use rys_tests::{patched, scratch};
 
 use crate::families;
-use crate::pair::{Pair, blocks, pairs};
+use crate::pair::{Cell, Pair, blocks, pairs, short_steps};
 use crate::twins::recycled::recycling_cell;
 
 /// A model and its first layer without KV cells of its own.
@@ -28,6 +28,32 @@ fn is_expressible(bounds: &[(u32, u32)], kv_from_start: u32) -> bool {
 fn gemma4_shared_cells() {
     let (synth, s) = &sharing()[0];
     families::check(synth, |b| is_expressible(b, *s));
+}
+
+/// Blocks that no expanded file can express, but for the cells that are read: where the attention of the
+/// last layers adds nothing, a file in which they have cells of their own means the same.
+#[test]
+fn gemma4_sharing_layers_without_attention() {
+    let zero = ["blk.5.post_att", "blk.6.post_att", "blk.7.post_att"];
+    let zero = |synth: Synth| Synth {
+        zero: zero.into(),
+        ..synth
+    };
+    let mut own = Pair::new(&zero(Synth::gemma4_e2b(0)));
+    let dir = scratch();
+    let path = zero(Synth::gemma4_e2b(3)).write(dir.path());
+    let model = Model::load(path, ModelParams::new()).unwrap();
+    let cell = Cell {
+        params: Params::default(),
+        steps: short_steps(1),
+    };
+    let base = own.base(&cell);
+    for spec in blocks(8) {
+        let expected = own.check(&spec, &cell, &base);
+        let job = Job::new(&own.path, &cell.params, &cell.steps);
+        let found = patched::run(&model, &job, Some(&spec));
+        assert!(found.ok() == expected, "{spec}");
+    }
 }
 
 /// Its loader shares from layer 20 on whatever the depth, and its first ten layers are sparse: an
