@@ -1,6 +1,7 @@
 use std::ops::{Bound, RangeBounds};
 
 use llama_sys as sys;
+use rys_plan::cost::CacheType;
 
 use crate::ffi::call;
 use crate::{Context, Error, Pos, Result, SeqId};
@@ -103,8 +104,9 @@ impl Context {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a sequence outside `0..n_seq_max`, for a model without memory,
-    /// for a position that would leave its range, and for one that cannot shift (M-RoPE, or sliding windows without
-    /// [`swa_full`](crate::ContextParams::swa_full)).
+    /// for a position that would leave its range, and for one that cannot shift (M-RoPE, sliding windows
+    /// without [`swa_full`](crate::ContextParams::swa_full), or a quantized K cache with a head size that is
+    /// not a multiple of 64).
     #[doc(alias = "llama_memory_seq_add")]
     pub fn seq_add(&mut self, seq: SeqId, range: impl RangeBounds<Pos>, delta: Pos) -> Result<()> {
         let mem = self.shiftable()?;
@@ -196,6 +198,19 @@ impl Context {
             return Err(Error::invalid(
                 "this context cannot move positions; a model with sliding windows needs swa_full",
             ));
+        }
+        // llama.cpp reads a null pointer when it turns such rows
+        let n_head = self.model.n_embd_head_k();
+        if !matches!(
+            self.types[0],
+            CacheType::F32 | CacheType::F16 | CacheType::Bf16
+        ) && !n_head.is_multiple_of(64)
+        {
+            return Err(Error::invalid(format!(
+                "this context cannot move positions: its K cache is {} and its heads have {n_head} \
+                 elements; llama.cpp shifts a quantized K cache only for multiples of 64",
+                self.types[0]
+            )));
         }
         Ok(mem)
     }

@@ -175,6 +175,15 @@ impl Model {
         unsafe { sys::llama_model_n_embd(self.as_ptr()) }.max(0) as usize
     }
 
+    /// Width of a head's K, in elements; of the first layer, if they differ.
+    pub(crate) fn n_embd_head_k(&self) -> usize {
+        let key = format!("{}.attention.key_length", self.arch());
+        let given = self.meta(&key).ok().flatten().and_then(|n| n.parse().ok());
+        // SAFETY: the model is alive.
+        let n_head = unsafe { sys::llama_model_n_head(self.as_ptr()) };
+        given.unwrap_or_else(|| self.n_embd() / n_head.max(1) as usize)
+    }
+
     /// Width of an output embedding, in elements.
     #[doc(alias = "llama_model_n_embd_out")]
     pub fn n_embd_out(&self) -> usize {
