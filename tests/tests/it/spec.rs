@@ -1,67 +1,10 @@
 //! The Rust and the C++ parser of `--repeat-layers` agree on every text.
 
-use std::ffi::c_char;
-
-use rys_plan::Spec;
+use rys_tests::spec::{check, cpp};
 
 use crate::table::{self, Row};
 
-/// The blocks, or the number of the error's kind and its byte offset.
-type Verdict = Result<Vec<(u32, u32)>, (i32, usize)>;
-
 const ALPHABET: [u8; 12] = *b"0139,-;+ ()x";
-
-/// Most blocks in a text of these tests.
-const MAX_BLOCKS: usize = 64;
-
-fn rust(text: &str) -> Verdict {
-    match text.parse::<Spec>() {
-        Ok(spec) => Ok(spec.blocks().iter().map(|b| (b.start(), b.end())).collect()),
-        Err(error) => Err((error.kind().code(), error.span().start)),
-    }
-}
-
-fn cpp(text: &str) -> Verdict {
-    let mut blocks = [llama_sys::llama_layer_block { start: -1, end: -1 }; MAX_BLOCKS];
-    let (mut n, mut pos) = (0, 0);
-    // SAFETY: `text` and `blocks` are valid for the lengths given with them, the other pointers for
-    // one value.
-    let kind = unsafe {
-        llama_sys::rys_parse_spec(
-            text.as_ptr().cast::<c_char>(),
-            text.len(),
-            blocks.as_mut_ptr(),
-            blocks.len(),
-            &mut n,
-            &mut pos,
-        )
-    };
-    match kind {
-        0 => Ok(blocks[..n]
-            .iter()
-            .map(|b| (b.start as u32, b.end as u32))
-            .collect()),
-        _ => Err((kind, pos)),
-    }
-}
-
-/// Both parsers, which must agree; a plan of few layers must be the blocks inserted one by one.
-fn check(text: &str) -> bool {
-    let verdict = cpp(text);
-    assert_eq!(rust(text), verdict, "{text:?}");
-    let Ok(blocks) = verdict else { return false };
-
-    let n_layer = blocks.last().map_or(0, |&(_, end)| end.saturating_add(1));
-    if n_layer <= rys_plan::LLAMA_MAX_LAYERS / 2 {
-        let mut expected: Vec<u32> = (0..n_layer).collect();
-        for &(start, end) in blocks.iter().rev() {
-            expected.splice(end as usize..end as usize, start..end);
-        }
-        let plan = text.parse::<Spec>().unwrap().plan(n_layer, 0).unwrap();
-        assert_eq!(plan.as_slice(), expected, "{text:?}");
-    }
-    true
-}
 
 #[test]
 fn table_of_specs() {
