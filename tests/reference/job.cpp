@@ -240,6 +240,13 @@ static void set_loras(llama_model * model, llama_context * ctx, const json & job
     }
 }
 
+static void set_control_vector(llama_model * model, llama_context * ctx, const json & job) {
+    const std::vector<float> data = job.at("control");
+    if (!data.empty() && llama_set_adapter_cvec(ctx, data.data(), data.size(), llama_model_n_embd(model), 1, llama_model_n_layer(model) - 1) != 0) {
+        throw std::runtime_error("cannot use the control vector");
+    }
+}
+
 job_result job_run(const json & job) {
     llama_log_set(log_callback, nullptr);
 
@@ -262,6 +269,7 @@ job_result job_run(const json & job) {
             throw std::runtime_error("llama_init_from_model: NULL");
         }
         set_loras(model.model.get(), ctx.get(), job, loras);
+        set_control_vector(model.model.get(), ctx.get(), job);
         for (const auto & step : job.at("steps")) {
             res.out.emplace_back();
             rets.push_back(run_step(ctx.get(), step, res.out.back()));

@@ -15,7 +15,8 @@ struct job_result {
 // Runs a job; never throws.
 //
 //   {"model": PATH, "n_ctx": .., "n_batch": .., "n_ubatch": .., "n_seq_max": .., "n_threads": .., "kv_unified": ..,
-//    "flash_attn": .., "flash_auto": .., "offload_kqv": .., "n_rs_seq": .., "type_k": "f16", "type_v": "f16", "swa_full": .., "loras": [[PATH, SCALE]], "verbose": .., "steps": [..]}
+//    "flash_attn": .., "flash_auto": .., "offload_kqv": .., "n_rs_seq": .., "type_k": "f16", "type_v": "f16",
+//    "swa_full": .., "loras": [[PATH, SCALE]], "control": [..], "verbose": .., "steps": [..]}
 //
 // Header of the result: "error" (null or a text), "sizes" and "rets" of the steps, "log" of the context and of the
 // steps, "model_log" of the loading (as verbose as the first job with the model): lists of [level, text].

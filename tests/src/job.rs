@@ -160,6 +160,8 @@ pub struct Job {
     pub params: Params,
     /// Adapters and their scales.
     pub loras: Vec<(PathBuf, f32)>,
+    /// Control vector: `n_embd` values for each layer from 1 on; empty for none.
+    pub control: Vec<f32>,
     /// Whether the reference's logs are wanted whole, or of level ERROR only.
     pub verbose: bool,
     pub steps: Vec<Step>,
@@ -171,6 +173,7 @@ impl Job {
             model: model.as_ref().into(),
             params: params.clone(),
             loras: Vec::new(),
+            control: Vec::new(),
             verbose: false,
             steps: steps.into(),
         }

@@ -14,6 +14,7 @@ pub mod patched;
 pub mod real;
 pub mod reference;
 pub mod server;
+pub mod spec;
 pub mod state;
 pub mod synth;
 

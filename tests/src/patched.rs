@@ -59,6 +59,9 @@ pub fn run(model: &Model, job: &Job, spec: Option<&Spec>) -> Outcome {
         if !adapters.is_empty() {
             ctx.set_loras(&adapters.iter().zip(scales).collect::<Vec<_>>())?;
         }
+        if !job.control.is_empty() {
+            ctx.set_control_vector(&job.control, 1..model.n_layer())?;
+        }
         for step in &job.steps {
             let (ret, bytes) = run_step(&mut ctx, step)?;
             outcome.rets.push(ret);

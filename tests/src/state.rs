@@ -117,3 +117,13 @@ pub fn caches(state: &[u8], under_plan: bool, n: usize) -> Vec<Cache> {
     assert!(reader.0.is_empty(), "{} bytes left", reader.0.len());
     caches
 }
+
+/// A whole state without the architecture's name, behind which a plan has its tag.
+pub fn payload(state: &[u8], under_plan: bool) -> &[u8] {
+    let mut reader = Reader(state);
+    let len = reader.u32();
+    let name = reader.bytes(len as usize);
+    let tagged = name.windows(15).any(|w| w == b" repeat-layers=");
+    assert_eq!(tagged, under_plan, "{name:?}");
+    reader.0
+}

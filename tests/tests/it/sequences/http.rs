@@ -1,0 +1,164 @@
+//! The server's caches of prompts: a plan gives what the expanded model gives.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use rys::Header;
+use rys_tests::expand::expand;
+use rys_tests::server::{Completion, Server, complete, start};
+use rys_tests::{real, scratch};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::pair::spec;
+
+const A: &str = "Once there was a lighthouse on a rock far out in the sea. Its keeper lit the lamp every \
+    evening and wrote into a book which ships had passed.";
+const B: &str = " One night the wind rose and the waves reached the door. The keeper counted the steps \
+    to the lamp, as he did every night, and there was one more than before.";
+const C: &str = " In the morning a small boat lay at the landing. Nobody was in it, but there was a \
+    basket with bread, a letter without an address and a grey cat that looked hungry.";
+const D: &str = " The keeper opened the letter. It said:";
+
+/// The expanded file of a plan.
+fn twin(model: &Path, text: &str) -> (TempDir, PathBuf) {
+    let dir = scratch();
+    let path = dir.path().join("twin.gguf");
+    let plan = Header::read(model).unwrap().plan(&spec(text)).unwrap();
+    expand(model, plan.as_slice(), &path);
+    (dir, path)
+}
+
+/// The same requests to a server with a plan and to one with the twin.
+fn check(
+    model: &Path,
+    text: &str,
+    args: &[&str],
+    session: fn(&Server) -> Vec<Completion>,
+) -> Vec<Completion> {
+    let (_dir, twin) = twin(model, text);
+    let theirs = session(&start(&twin, None, args));
+    let ours = session(&start(model, Some(text), args));
+    assert_eq!(ours, theirs);
+    ours
+}
+
+/// Prompts that begin alike, that lack a piece in the middle, and one that comes again after another.
+fn prompts(server: &Server) -> Vec<Completion> {
+    let ask = |prompt: String| complete(server, &prompt, 6, &json!({"n_cache_reuse": 16}));
+    vec![
+        ask(format!("{A}{B}{C}")),
+        ask(format!("{A}{B}{C}{D}")),
+        ask(format!("{A}{C}{D}")),
+        ask(format!("{A}{B}{D}")),
+        ask(format!("{C} {D}")),
+        ask(format!("{A}{B}{D}")),
+    ]
+}
+
+fn check_prompts(model: &Path, text: &str, args: &[&str]) {
+    let answers = check(model, text, args, prompts);
+    let n_cached: Vec<u64> = answers.iter().map(|a| a.n_cached).collect();
+    let n_prompt: Vec<u64> = answers.iter().map(|a| a.n_prompt).collect();
+    let shown = format!("{n_cached:?} of the cache, {n_prompt:?} computed");
+    // a longer prompt; A and the moved C; A and the moved D; nothing known; from the host's cache
+    assert_eq!(n_cached[0], 0, "{shown}");
+    assert!(n_cached[1] > n_cached[2] && n_cached[2] > 60, "{shown}");
+    assert!(n_prompt[2] < 30, "C is not moved: {shown}");
+    assert!(n_cached[3] > 25, "{shown}");
+    assert!(n_cached[5] > 60, "{shown}");
+}
+
+#[test]
+fn prompts_of_smollm2() {
+    for type_k in ["f16", "q8_0", "q4_0"] {
+        let args = [
+            "-c",
+            "1024",
+            "-np",
+            "1",
+            "--cache-reuse",
+            "16",
+            "-ctk",
+            type_k,
+        ];
+        check_prompts(&real::smollm2(), "10,14", &args);
+    }
+}
+
+#[test]
+fn prompts_of_gemma3() {
+    let args = [
+        "-c",
+        "1024",
+        "-np",
+        "1",
+        "--cache-reuse",
+        "16",
+        "--swa-full",
+    ];
+    check_prompts(&real::gemma3(), "5,9", &args);
+}
+
+/// An answer longer than the context: the server drops old tokens and moves the others, several times.
+#[test]
+fn context_shift() {
+    fn long(server: &Server) -> Vec<Completion> {
+        vec![complete(
+            server,
+            &format!("{A}{B}{C}{D}"),
+            260,
+            &json!({"ignore_eos": true}),
+        )]
+    }
+    let args = ["-c", "256", "-np", "1", "--context-shift"];
+    let (_dir, twin) = twin(&real::smollm2(), "10,14");
+    let theirs = start(&twin, None, &args);
+    let ours = start(&real::smollm2(), Some("10,14"), &args);
+    let answer = long(&ours);
+    assert!(answer == long(&theirs));
+    assert!(ours.log().contains("context shift"), "{}", ours.log());
+}
+
+/// Four prompts that begin alike, one after the other in one slot or at once in four: the same texts,
+/// where the expanded model has them.
+#[test]
+fn four_slots() {
+    fn texts(server: &Server, at_once: bool) -> Vec<String> {
+        let tails = [
+            B,
+            C,
+            " The lamp was red, and the keeper's name was",
+            " Every ship that passed was listed with its",
+        ];
+        // in the cache of one slot before the others need it
+        complete(server, A, 1, &json!({}));
+        let ask = |tail: &str| complete(server, &format!("{A}{tail}"), 12, &json!({})).text;
+        if at_once {
+            thread::scope(|scope| {
+                let asked = tails.map(|tail| scope.spawn(move || ask(tail)));
+                asked.map(|a| a.join().unwrap()).into()
+            })
+        } else {
+            tails.map(ask).into()
+        }
+    }
+    let (_dir, twin) = twin(&real::smollm2(), "10,14");
+    let model = real::smollm2();
+    let one = ["-c", "1024", "-np", "1"];
+    let their_one = texts(&start(&twin, None, &one), false);
+    let our_one = texts(&start(&model, Some("10,14"), &one), false);
+    assert_eq!(our_one, their_one);
+    for unified in ["-kvu", "-no-kvu"] {
+        let four = ["-c", "4096", "-np", "4", unified];
+        let their_four = texts(&start(&twin, None, &four), true);
+        let our_four = texts(&start(&model, Some("10,14"), &four), true);
+        for i in 0..4 {
+            if their_four[i] == their_one[i] {
+                assert_eq!(our_four[i], our_one[i], "{unified}");
+            }
+        }
+        let n_same = (0..4).filter(|&i| their_four[i] == their_one[i]).count();
+        assert!(n_same >= 3, "{their_four:?} {their_one:?}");
+    }
+}
