@@ -7,54 +7,63 @@ use rys_tests::synth::{N_SWA, Synth};
 
 use crate::pair::{Cell, Pair, blocks, spec, tokens};
 
-/// The text is longer than their cache.
+/// The text is longer than the windows' cache, which has forgotten its beginning.
 #[test]
 fn gemma3() {
-    let mut pair = Pair::new(&Synth::new("gemma3"));
-    let mut cells = Vec::new();
-    for swa_full in [false, true] {
-        for (flash_attn, type_kv) in [
-            (true, CacheType::F16),
-            (false, CacheType::F16),
-            (true, CacheType::Q8_0),
-            (true, CacheType::Q4_0),
-        ] {
-            for (n_seq_max, kv_unified) in [(1, false), (4, true)] {
-                cells.push(recycling_cell(Params {
-                    n_seq_max,
-                    kv_unified,
-                    flash_attn,
-                    type_k: type_kv,
-                    type_v: type_kv,
-                    swa_full,
-                    ..Params::default()
-                }));
-            }
-        }
-        cells.push(recycling_cell(Params {
-            n_seq_max: 4,
-            swa_full,
-            ..Params::default()
-        }));
-    }
-    let base: Vec<_> = cells.iter().map(|cell| pair.base(cell)).collect();
-    for spec in blocks(pair.n_layer()) {
-        for (cell, base) in cells.iter().zip(&base) {
-            pair.check(&spec, cell, base);
-        }
-    }
+    check(false);
+}
 
-    // such a cache has forgotten the beginning, and a full one has not
-    for (cell, forgotten) in [(&cells[0], true), (&cells[cells.len() / 2], false)] {
+/// The same text with a cache that keeps all of it.
+#[test]
+fn gemma3_full_cache() {
+    check(true);
+}
+
+fn check(swa_full: bool) {
+    let mut pair = Pair::new(&Synth::new("gemma3"));
+    let mut cells = vec![recycling_cell(Params {
+        n_seq_max: 4,
+        swa_full,
+        ..Params::default()
+    })];
+    for (flash_attn, type_kv) in [
+        (true, CacheType::F16),
+        (false, CacheType::F16),
+        (true, CacheType::Q8_0),
+        (true, CacheType::Q4_0),
+    ] {
+        for (n_seq_max, kv_unified) in [(1, false), (4, true)] {
+            cells.push(recycling_cell(Params {
+                n_seq_max,
+                kv_unified,
+                flash_attn,
+                type_k: type_kv,
+                type_v: type_kv,
+                swa_full,
+                ..Params::default()
+            }));
+        }
+    }
+    for cell in &cells {
+        let base = pair.base(cell);
+        for spec in blocks(pair.n_layer()) {
+            pair.check(&spec, cell, &base);
+        }
+
         let mut ctx = patched::context(&pair.model, &cell.params, Some(&spec("2,5"))).unwrap();
         for step in &cell.steps {
             patched::run_step(&mut ctx, step).unwrap();
         }
-        let swa = ctx.passes().into_iter().filter(|p| p.is_swa);
-        let n_cells: Vec<u32> = swa.map(|p| p.n_cells).collect();
-        let n_expected = if forgotten { 256 } else { 512 };
-        assert_eq!(n_cells, vec![n_expected; 7]);
-        assert_eq!(ctx.seq_pos_min(0).unwrap() > Some(0), forgotten);
+        let swa: Vec<_> = ctx.passes().into_iter().filter(|p| p.is_swa).collect();
+        assert_eq!(swa.len(), 7);
+        let n_streams = if cell.params.kv_unified {
+            1
+        } else {
+            cell.params.n_seq_max
+        };
+        let n_cells = if swa_full { 512 } else { 256 } * n_streams;
+        assert!(swa.iter().all(|p| p.n_cells == n_cells), "{swa:?}");
+        assert_eq!(ctx.seq_pos_min(0).unwrap() > Some(0), !swa_full);
     }
 }
 
