@@ -1,7 +1,7 @@
 //! The C++ builds, made ahead of cargo so that their progress shows.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use anyhow::Result;
@@ -12,6 +12,9 @@ use crate::progress::Step;
 use crate::source::{self, Pin, SOURCE_DIR_VAR, Source};
 use crate::tree::Tree;
 use crate::{cmake, paths};
+
+/// Folder prefix of unpatched trees.
+const STOCK: &str = "stock-";
 
 const TOOLS: &[&str] = &[
     "llama-bench",
@@ -39,37 +42,69 @@ pub fn tools() -> Result<PathBuf> {
 /// returns.
 pub fn reference() -> Result<PathBuf> {
     let what = "building the unpatched reference";
-    let tree = build(what, "stock-", &Series::default(), cmake::LIBRARY)?;
-    let build = tree.root.join("reference");
-    let mut cmd = cmake::command(&tree, "cmake");
-    cmd.arg("-S").arg(paths::root().join("tests/reference"));
+    let tree = build(what, STOCK, &Series::default(), cmake::LIBRARY)?;
+    program(&tree, "tests/reference", "rys-reference", &[])
+}
+
+/// Builds the program of `xtask/runner` on the library with these options, patched or not, and
+/// returns its path.
+pub fn runner(patched: bool, options: &Options) -> Result<PathBuf> {
+    let (what, prefix, series) = if patched {
+        let series = Series::read(&paths::patches())?;
+        ("building the patched library", "", series)
+    } else {
+        ("building the unpatched library", STOCK, Series::default())
+    };
+    let tree = build_with(what, prefix, &series, cmake::LIBRARY, options)?;
+    let switches = [("RYS_PATCHED", patched), ("RYS_OPENMP", options.openmp)];
+    program(&tree, "xtask/runner", "rys-bench-runner", &switches)
+}
+
+/// Builds the program `name` of the repository's folder `dir`, which has a `CMakeLists.txt`, on
+/// the library of `tree`.
+fn program(tree: &Tree, dir: &str, name: &str, switches: &[(&str, bool)]) -> Result<PathBuf> {
+    let build = tree
+        .root
+        .join(Path::new(dir).file_name().unwrap_or_default());
+    let mut cmd = cmake::command(tree, "cmake");
+    cmd.arg("-S").arg(paths::root().join(dir));
     cmd.arg("-B").arg(&build);
     cmd.arg("-DCMAKE_BUILD_TYPE=Release");
     cmd.arg(format!("-DLLAMA_SRC={}", tree.src().display()));
     cmd.arg(format!("-DLLAMA_BUILD={}", tree.build().display()));
-    cmake::run(
-        cmd,
-        &tree.log(),
-        "cmake could not configure tests/reference",
-    )?;
-    let mut cmd = cmake::command(&tree, "cmake");
+    for (name, on) in switches {
+        cmd.arg(format!("-D{name}={}", if *on { "ON" } else { "OFF" }));
+    }
+    let failure = format!("cmake could not configure {dir}");
+    cmake::run(cmd, &tree.log(), &failure)?;
+    let mut cmd = cmake::command(tree, "cmake");
     cmd.arg("--build")
         .arg(&build)
         .args(["--parallel", &jobs().to_string()]);
-    let compile = || cmake::run(cmd, &tree.log(), "tests/reference does not compile");
-    Step::build("building tests/reference", &tree.log(), compile)?;
-    Ok(build.join("rys-reference"))
+    let compile = || cmake::run(cmd, &tree.log(), &format!("{dir} does not compile"));
+    Step::build(&format!("building {dir}"), &tree.log(), compile)?;
+    Ok(build.join(name))
 }
 
 fn build(what: &str, prefix: &str, series: &Series, targets: &[&str]) -> Result<Tree> {
+    let options = Options::cpu(env!("XTASK_TARGET"));
+    build_with(what, prefix, series, targets, &options)
+}
+
+fn build_with(
+    what: &str,
+    prefix: &str,
+    series: &Series,
+    targets: &[&str],
+    options: &Options,
+) -> Result<Tree> {
     let pin = Pin::read(&paths::vendor())?;
     let source = source()?;
-    let options = Options::cpu(env!("XTASK_TARGET"));
-    let tree = Tree::lock(&paths::target()?, prefix, &source, &options)?;
+    let tree = Tree::lock(&paths::target()?, prefix, &source, options)?;
     // Its notes about offsets come again as warnings of the build script.
     tree.stamp(&source, series)?;
     Step::build(what, &tree.log(), || {
-        cmake::build(&tree, &options, &pin, targets, jobs())
+        cmake::build(&tree, options, &pin, targets, jobs())
     })?;
     Ok(tree)
 }

@@ -1,4 +1,4 @@
-//! Set-up, patch upkeep, demo and tests of this repository: `cargo xtask`.
+//! Set-up, patch upkeep, demo, tests and measurements of this repository: `cargo xtask`.
 
 // The source, patch and cmake code of the build script of `llama-sys`, which uses the rest of
 // it: one code path.
@@ -16,6 +16,7 @@ mod source;
 #[path = "../../llama-sys/build/tree.rs"]
 mod tree;
 
+mod bench;
 mod cpp;
 mod demo;
 mod fetch;
@@ -63,6 +64,8 @@ enum Command {
     Test(test::Args),
     /// Set up what is missing, then show a base model and a repeated one side by side
     Demo(demo::Args),
+    /// Set up what is missing, then measure speed, memory and instructions against stock llama.cpp
+    Bench(bench::Args),
 }
 
 /// Runs a parsed command line.
@@ -76,5 +79,6 @@ pub fn run(cli: Cli) -> Result<()> {
         Command::Patches(command) => patches::run(command),
         Command::Test(args) => test::run(&args),
         Command::Demo(args) => demo::run(&args),
+        Command::Bench(args) => bench::run(&args),
     }
 }

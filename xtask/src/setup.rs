@@ -86,10 +86,26 @@ const NEEDS: &[Need] = &[
     },
 ];
 
+/// What `cargo xtask bench` needs besides.
+const COUNTING: &[Need] = &[Need {
+    packages: &["valgrind"],
+    found: || on_path("valgrind"),
+}];
+
+/// Installs the system packages of the build.
+pub fn system() -> Result<()> {
+    install(NEEDS)
+}
+
+/// Installs the tool that counts instructions.
+pub fn counting() -> Result<()> {
+    install(COUNTING)
+}
+
 /// Installs missing system packages where that asks no question; otherwise stops with the
 /// command, before anything is changed.
-pub fn system() -> Result<()> {
-    let missing: Vec<&str> = NEEDS
+fn install(needs: &[Need]) -> Result<()> {
+    let missing: Vec<&str> = needs
         .iter()
         .filter(|n| !(n.found)())
         .flat_map(|n| n.packages)
@@ -123,7 +139,7 @@ pub fn system() -> Result<()> {
         .concat(),
     )
     .with_context(|| format!("the install failed; by hand it is\n    {by_hand}"))?;
-    let still: Vec<&str> = NEEDS
+    let still: Vec<&str> = needs
         .iter()
         .filter(|n| !(n.found)())
         .flat_map(|n| n.packages)
