@@ -38,7 +38,8 @@ impl Gate {
     }
 }
 
-/// Every gate.
+/// Every gate. Loading is reported only: what its many short comparisons of text cost depends
+/// on where the text lies in memory, some 0.1 %.
 pub fn gates(variants: &[VariantReport; 4], ratios: &[Ratio]) -> Vec<Gate> {
     let of = |v: Variant| &variants[v.index()];
     let mut list = Vec::new();
