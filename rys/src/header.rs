@@ -137,19 +137,26 @@ impl Header {
     }
 }
 
-/// The loader asserts that no token is there twice; an empty one gets a name of its own.
-fn check_tokens(gguf: &Gguf) -> Result<()> {
+/// The loader asserts that no token is there twice, an empty one having a name of its own, and may
+/// divide by their number.
+pub(crate) fn check_tokens(gguf: &Gguf) -> Result<()> {
     let Some(tokens) = gguf.strings("tokenizer.ggml.tokens")? else {
         return Ok(());
     };
     let mut seen: HashSet<&CStr> = HashSet::new();
+    let mut is_empty = true;
     for (i, token) in tokens.enumerate() {
+        is_empty = false;
         if !token.is_empty() && !seen.insert(token) {
             return Err(gguf.refuse(format!(
                 "token {i} of the vocabulary, `{}`, is there twice",
                 token.to_string_lossy()
             )));
         }
+    }
+    let model = gguf.string("tokenizer.ggml.model")?;
+    if is_empty && !matches!(model.as_deref(), Some("none" | "no_vocab")) {
+        return Err(gguf.refuse("key tokenizer.ggml.tokens is empty"));
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ impl Model {
     pub fn load(path: impl AsRef<Path>, mut params: ModelParams) -> Result<Self> {
         let path = path.as_ref();
         if params.vocab_only {
-            drop(Gguf::open(path)?);
+            header::check_tokens(&Gguf::open(path)?)?;
         } else {
             Header::read(path)?;
         }

@@ -124,6 +124,27 @@ fn what_the_loader_asserts_on_is_refused() {
         |w| w.strs("tokenizer.ggml.tokens", &["a", "", "b", "", "a"]),
         "token 4 of the vocabulary, `a`, is there twice",
     );
+    check(
+        |w| {
+            w.str("tokenizer.ggml.model", "test");
+            w.strs("tokenizer.ggml.tokens", &[]);
+        },
+        "key tokenizer.ggml.tokens is empty",
+    );
+}
+
+/// Also where nothing but the vocabulary is loaded.
+#[test]
+fn a_vocabulary_is_checked_before_it_is_loaded() {
+    for tokens in [&[][..], &["a", "a"]] {
+        let dir = TempDir::new().unwrap();
+        let w = Writer::llama(2);
+        w.str("tokenizer.ggml.model", "test");
+        w.strs("tokenizer.ggml.tokens", tokens);
+        let path = w.save(&dir, "model.gguf");
+        let error = Model::load(path, ModelParams::new().vocab_only(true)).unwrap_err();
+        assert!(matches!(error, Error::Header { .. }), "{error:?}");
+    }
 }
 
 #[test]
