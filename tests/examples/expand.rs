@@ -5,7 +5,7 @@ use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rys_plan::Spec;
 use rys_tests::expand::expand;
 use rys_tests::gguf::File;
@@ -37,7 +37,9 @@ fn run() -> Result<()> {
         .u32(&format!("{arch}.nextn_predict_layers"))
         .unwrap_or(0);
     let spec: Spec = spec.parse()?;
-    let plan = spec.plan(n_all.saturating_sub(n_nextn), n_nextn)?;
+    let plan = spec
+        .plan(n_all.saturating_sub(n_nextn), n_nextn)
+        .map_err(|e| anyhow!("{e:#}"))?;
     expand(model, plan.as_slice(), Path::new(out));
     Ok(())
 }

@@ -49,13 +49,14 @@ pub fn reference() -> Result<PathBuf> {
 /// Builds the program of `xtask/runner` on the library with these options, patched or not, and
 /// returns its path.
 pub fn runner(patched: bool, options: &Options) -> Result<PathBuf> {
-    let (what, prefix, series) = if patched {
-        let series = Series::read(&paths::patches())?;
-        ("building the patched library", "", series)
+    let (kind, prefix, series) = if patched {
+        ("patched", "", Series::read(&paths::patches())?)
     } else {
-        ("building the unpatched library", STOCK, Series::default())
+        ("unpatched", STOCK, Series::default())
     };
-    let tree = build_with(what, prefix, &series, cmake::LIBRARY, options)?;
+    let portable = if options.native { "" } else { " portable" };
+    let what = format!("building the {kind}{portable} library");
+    let tree = build_with(&what, prefix, &series, cmake::LIBRARY, options)?;
     let switches = [("RYS_PATCHED", patched), ("RYS_OPENMP", options.openmp)];
     program(&tree, "xtask/runner", "rys-bench-runner", &switches)
 }

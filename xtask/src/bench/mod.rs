@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::available_parallelism;
 
-use anyhow::{Context, Result, ensure};
-use rys_plan::Spec;
+use anyhow::{Context, Result, anyhow, ensure};
+use rys_plan::{Spec, SpecError};
 
 use crate::progress::Step;
 use crate::source::{Pin, write_atomic};
@@ -73,7 +73,10 @@ pub struct Args {
 
 /// Measures, prints and judges.
 pub fn run(args: &Args) -> Result<()> {
-    let spec: Spec = args.repeat_layers.parse()?;
+    let spec: Spec = args
+        .repeat_layers
+        .parse()
+        .map_err(|e: SpecError| anyhow!("{e:#}"))?;
     let machine = Machine::here();
     if !args.no_times && !machine.is_quiet() {
         eprintln!(
@@ -255,8 +258,10 @@ fn expand(model: &Path, spec: &Spec, dir: &Path) -> Result<PathBuf> {
         .context("cannot start cargo")?;
     ensure!(
         out.status.success(),
-        "cannot write the expanded model:\n{}",
-        String::from_utf8_lossy(&out.stderr).trim_end()
+        "cannot write the expanded model: {}",
+        String::from_utf8_lossy(&out.stderr)
+            .trim_end()
+            .trim_start_matches("error: ")
     );
     Ok(path)
 }
