@@ -2,7 +2,7 @@
 
 use rys::CacheType;
 use rys_tests::job::Params;
-use rys_tests::synth::Synth;
+use rys_tests::synth::{Synth, Value};
 
 use crate::pair::{Cell, Pair, blocks, pairs, short_steps};
 
@@ -68,6 +68,14 @@ pub fn check(synth: &Synth, wanted: impl Fn(&[(u32, u32)]) -> bool) {
 #[test]
 fn qwen35() {
     check(&Synth::new("qwen35"), |_| true);
+}
+
+/// Types in no period at all, as a file may name them.
+#[test]
+fn qwen35_irregular() {
+    let types = [true, false, false, true, true, true, false, true];
+    let synth = Synth::new("qwen35").with("attention.recurrent_layers", Value::Bools(types.into()));
+    check(&synth, |blocks| blocks.len() == 1);
 }
 
 #[test]
