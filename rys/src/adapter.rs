@@ -9,6 +9,7 @@ use crate::ffi::{self, call, or_unknown};
 use crate::{Context, Error, Model, Result};
 
 /// A LoRA adapter loaded for a model. A cheap handle that keeps its model alive; `Send` and `Sync`.
+/// Loading and freeing one waits for the model's contexts that are computing.
 ///
 /// An adapter belongs to source layers, so it acts on every pass of a repeated one.
 #[derive(Clone)]
@@ -20,14 +21,14 @@ struct Inner {
     model: Model,
 }
 
-// SAFETY: a loaded adapter is only read; it is made and freed under `ffi::creation_lock`.
+// SAFETY: a loaded adapter is only read; it is made and freed under `write_adapters`.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let _lock = ffi::creation_lock();
+        let _lock = self.model.write_adapters();
         // SAFETY: the last owner; contexts that use the adapter hold a handle.
         let _ = call(|err| unsafe { sys::rys_adapter_lora_free(self.ptr.as_ptr(), err) });
     }
@@ -63,7 +64,7 @@ impl LoraAdapter {
         }
         let c_path = ffi::c_path(path)?;
         let mut out = ptr::null_mut();
-        let lock = ffi::creation_lock();
+        let lock = model.write_adapters();
         let done = call(|err| {
             // SAFETY: the model is alive, the path NUL-terminated.
             unsafe { sys::rys_adapter_lora_init(model.as_ptr(), c_path.as_ptr(), &mut out, err) }

@@ -78,11 +78,11 @@ impl Context {
         c.n_repeat_layers = blocks.len();
 
         let mut out = ptr::null_mut();
-        let lock = ffi::creation_lock();
+        let locks = (model.read_adapters(), ffi::creation_lock());
         // SAFETY: the model is alive; the blocks are read during the call only.
         let done =
             call(|err| unsafe { sys::rys_init_from_model(model.as_ptr(), c, &mut out, err) });
-        drop(lock);
+        drop(locks);
         let (Ok(reason) | Err(reason)) = done;
         let ptr = NonNull::new(out).ok_or(Error::Context {
             reason: or_unknown(reason),
@@ -148,13 +148,13 @@ impl Context {
     /// Source layer of every pass, as llama.cpp reports it: the identity without a plan.
     #[doc(alias = "llama_layer_plan")]
     pub fn reported_plan(&self) -> &[i32] {
-        // SAFETY: never null, with `n_layer_eff` values, valid as long as the context.
-        unsafe {
-            slice::from_raw_parts(
-                sys::llama_layer_plan(self.as_ptr()),
-                self.n_layer_eff() as usize,
-            )
+        let n = self.n_layer_eff() as usize;
+        if n == 0 {
+            // a model of MTP layers only; C's pointer may be null then
+            return &[];
         }
+        // SAFETY: not null, with `n_layer_eff` values, valid as long as the context.
+        unsafe { slice::from_raw_parts(sys::llama_layer_plan(self.as_ptr()), n) }
     }
 
     /// Size of the context in tokens, over all sequences; rounded up by llama.cpp.
@@ -284,7 +284,9 @@ impl Context {
         f: impl FnOnce(sys::llama_batch, *mut i32, *mut sys::rys_error) -> i32,
     ) -> Result<()> {
         let mut code = 0;
+        let lock = self.model.read_adapters();
         let done = batch.with_c(|c| call(|err| f(c, &mut code, err)));
+        drop(lock);
         match (done, code) {
             (Ok(_), 0) => Ok(()),
             (Ok(_), 1) => Err(Error::NoRoom {

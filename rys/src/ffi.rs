@@ -51,8 +51,9 @@ pub(crate) fn or_unknown(logged: String) -> String {
     }
 }
 
-/// Held while contexts and adapters are made and freed, and models freed: upstream changes the
-/// shared model there (its adapter list, its training context size) without a lock of its own.
+/// Held while contexts are made and freed, and models freed: upstream changes the shared model's
+/// training context size there without a lock of its own. A model's list of adapters has a lock in
+/// [`Model`](crate::Model); take that one first.
 pub(crate) fn creation_lock() -> MutexGuard<'static, ()> {
     static LOCK: Mutex<()> = Mutex::new(());
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)

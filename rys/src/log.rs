@@ -46,6 +46,9 @@ thread_local! {
 /// The sink is called on the thread that logs, with pieces as llama.cpp writes them: most end in
 /// `\n`, a progress bar comes in parts. A panic of the sink is swallowed.
 ///
+/// This crate holds locks while llama.cpp logs: a sink must not make or drop models, contexts
+/// or adapters nor compute with them, as it may wait forever.
+///
 /// Code that calls `llama_log_set` itself (llama.cpp's server and tools do) takes the log away
 /// from this crate; errors then carry less text.
 ///

@@ -2,7 +2,7 @@ use std::ffi::CStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use llama_sys as sys;
 use rys_plan::{Plan, Spec};
@@ -26,10 +26,12 @@ struct Inner {
     arch: String,
     vocab_only: bool,
     no_alloc: bool,
+    /// Over llama.cpp's list of the adapters loaded for the model.
+    adapters: RwLock<()>,
 }
 
-// SAFETY: a loaded model is only read, from any thread; what changes it (making and freeing
-// contexts and adapters) happens under `ffi::creation_lock`.
+// SAFETY: a loaded model is only read, from any thread; what changes it happens under
+// `ffi::creation_lock` (making and freeing contexts) or `adapters` (making and freeing adapters).
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -45,8 +47,8 @@ impl Drop for Inner {
 impl Model {
     /// Loads a GGUF file, or the first file of a split model.
     ///
-    /// The file's header is read and checked first, so a file that llama.cpp's loader would abort
-    /// on is refused.
+    /// The file's header is read and checked first; an assertion of llama.cpp's loader that fails all
+    /// the same is an error too.
     ///
     /// # Errors
     ///
@@ -118,7 +120,21 @@ impl Model {
             arch,
             vocab_only,
             no_alloc,
+            adapters: RwLock::new(()),
         }))
+    }
+
+    /// Held while a context is made or computes: either may size its graphs, by the list of the
+    /// adapters loaded for the model.
+    pub(crate) fn read_adapters(&self) -> RwLockReadGuard<'_, ()> {
+        let adapters = &self.0.adapters;
+        adapters.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Held while that list is changed.
+    pub(crate) fn write_adapters(&self) -> RwLockWriteGuard<'_, ()> {
+        let adapters = &self.0.adapters;
+        adapters.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The C object, for calls that this crate does not cover. Owned by this handle.
@@ -194,6 +210,8 @@ impl Model {
     /// Context that the model was trained with, in tokens.
     #[doc(alias = "llama_model_n_ctx_train")]
     pub fn n_ctx_train(&self) -> u32 {
+        // a context with a RoPE scaling of its own changes it
+        let _lock = ffi::creation_lock();
         // SAFETY: the model is alive.
         unsafe { sys::llama_model_n_ctx_train(self.as_ptr()) }
             .max(0)

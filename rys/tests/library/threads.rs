@@ -3,8 +3,10 @@
 use std::thread;
 
 use rys::{Context, ContextParams, Error, LoraAdapter, Model, Sampler, SamplerBuilder};
+use tempfile::TempDir;
 
-use crate::tiny::{context, prompt};
+use crate::tiny::{context, model, prompt};
+use crate::writer::Writer;
 
 #[test]
 fn contexts_made_and_used_on_many_threads_agree() {
@@ -16,6 +18,44 @@ fn contexts_made_and_used_on_many_threads_agree() {
             scope.spawn(move || {
                 for _ in 0..20 {
                     assert_eq!(&prompt(&mut context(spec), 0), expected, "{spec}");
+                }
+            });
+        }
+    });
+}
+
+/// A context sizes its graphs by the adapters that its model has loaded.
+#[test]
+fn adapters_come_and_go_while_contexts_compute() {
+    let dir = TempDir::new().unwrap();
+    let path = Writer::lora(2).save(&dir, "lora.gguf");
+    let load = || LoraAdapter::load(&model(), &path).unwrap();
+    let lora = load();
+    let mut ctx = context("2,4");
+    let plain = prompt(&mut ctx, 0);
+    ctx.set_loras(&[(&lora, 1.0)]).unwrap();
+    ctx.clear(true).unwrap();
+    let adapted = prompt(&mut ctx, 0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    let _loaded: Vec<_> = (0..8).map(|_| load()).collect();
+                }
+            });
+        }
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut ctx = context("2,4");
+                for i in 0..200 {
+                    let (loras, expected) = match i % 2 {
+                        0 => (&[(&lora, 1.0)][..], &adapted),
+                        _ => (&[][..], &plain),
+                    };
+                    // the next batch makes new graphs
+                    ctx.set_loras(loras).unwrap();
+                    ctx.clear(true).unwrap();
+                    assert_eq!(&prompt(&mut ctx, 0), expected, "{i}");
                 }
             });
         }
