@@ -11,6 +11,26 @@ use crate::{Error, Result};
 /// llama.cpp's `LLAMA_MAX_EXPERTS`.
 const MAX_EXPERTS: u32 = 1024;
 
+/// Keys that the loader or the graph of these architectures divides by; of all without a list.
+const DIVISORS: [(&str, &[&str]); 6] = [
+    ("full_attention_interval", &[]),
+    ("wkv.head_size", &[]),
+    ("experts_per_group", &[]),
+    ("attention.head_count", &["gemma2", "gemma3"]),
+    ("ssm.group_count", WITH_GROUPS),
+    ("ssm.time_step_rank", WITH_GROUPS),
+];
+const WITH_GROUPS: &[&str] = &[
+    "falcon-h1",
+    "granitehybrid",
+    "mamba2",
+    "nemotron_h",
+    "nemotron_h_moe",
+    "qwen35",
+    "qwen35moe",
+    "qwen3next",
+];
+
 /// What a GGUF file says about its layers. Reading it loads no weights and never aborts, whatever
 /// the file contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +49,9 @@ pub struct Header {
 impl Header {
     /// Reads and checks the header of a GGUF file. For a split model that is its first file.
     ///
-    /// Everything that llama.cpp's loader would end the process for is refused here: a layer or
-    /// expert count outside its range, an unknown RoPE scaling, a vocabulary with a token twice.
+    /// Refuses what llama.cpp's loader is known to end the process for: a layer or expert count outside
+    /// its range, a zero that it divides by, an unknown RoPE scaling, a vocabulary with a token twice.
+    /// Other assertions of the loader that fail are errors of [`Model::load`](crate::Model::load).
     ///
     /// # Errors
     ///
@@ -41,6 +62,7 @@ impl Header {
         let gguf = Gguf::open(path.as_ref())?;
         let header = Self::parse(&gguf)?;
         header.check_experts(&gguf)?;
+        header.check_divisors(&gguf)?;
         header.check_rope(&gguf)?;
         check_tokens(&gguf)?;
         Ok(header)
@@ -123,6 +145,20 @@ impl Header {
              expert_used_count {used}, expert_group_count {groups}, \
              expert_group_used_count {group_used}"
         )))
+    }
+
+    fn check_divisors(&self, gguf: &Gguf) -> Result<()> {
+        let arch = &self.arch;
+        let keys = DIVISORS
+            .into_iter()
+            .filter(|(_, archs)| archs.is_empty() || archs.contains(&&**arch));
+        for (name, _) in keys {
+            let key = format!("{arch}.{name}");
+            if gguf.largest(&key)? == Some(0) {
+                return Err(gguf.refuse(format!("key {key} is 0; llama.cpp divides by it")));
+            }
+        }
+        Ok(())
     }
 
     fn check_rope(&self, gguf: &Gguf) -> Result<()> {

@@ -148,6 +148,26 @@ fn a_vocabulary_is_checked_before_it_is_loaded() {
 }
 
 #[test]
+fn zeros_that_the_loader_divides_by_are_refused() {
+    for (arch, key) in [
+        ("qwen35", "full_attention_interval"),
+        ("qwen3next", "ssm.group_count"),
+        ("mamba2", "ssm.time_step_rank"),
+        ("rwkv7", "wkv.head_size"),
+        ("gemma3", "attention.head_count"),
+    ] {
+        check(
+            |w| {
+                w.str("general.architecture", arch);
+                w.u32(&format!("{arch}.block_count"), 2);
+                w.u32(&format!("{arch}.{key}"), 0);
+            },
+            &format!("key {arch}.{key} is 0; llama.cpp divides by it"),
+        );
+    }
+}
+
+#[test]
 fn projectors_and_strange_names_are_refused() {
     check(
         |w| w.str("general.architecture", "clip"),
