@@ -24,10 +24,11 @@ pub const SERVER: &[&str] = &[
 const LOG_TAIL: usize = 30;
 
 /// Builds `targets`; configures first if the arguments changed since the last time.
+/// `pin` names the commit of the source; `None` if it is another one.
 pub fn build(
     tree: &Tree,
     options: &Options,
-    pin: &Pin,
+    pin: Option<&Pin>,
     targets: &[&str],
     jobs: usize,
 ) -> Result<()> {
@@ -43,6 +44,11 @@ pub fn build(
         if build.exists() && made.lines().next() != Some(&toolchain) {
             fs::remove_dir_all(&build)
                 .with_context(|| format!("cannot remove {}", build.display()))?;
+        }
+        // A configure step that is killed must not leave a stamp that fits.
+        if stamp.exists() {
+            fs::remove_file(&stamp)
+                .with_context(|| format!("cannot remove {}", stamp.display()))?;
         }
         let mut cmd = command(tree, "cmake");
         cmd.arg("-S").arg(tree.src()).arg("-B").arg(&build);
@@ -76,7 +82,10 @@ fn toolchain() -> String {
 }
 
 /// Arguments of the configure step.
-fn arguments(tree: &Tree, options: &Options, pin: &Pin) -> Vec<String> {
+fn arguments(tree: &Tree, options: &Options, pin: Option<&Pin>) -> Vec<String> {
+    let (number, commit) = pin.map_or((0, "unknown"), |pin| {
+        (pin.upstream.build_number, pin.upstream.commit.as_str())
+    });
     let mut args: Vec<String> = Vec::new();
     let mut define = |name: &str, value: &str| args.push(format!("-D{name}={value}"));
     let flag = |on: bool| if on { "ON" } else { "OFF" };
@@ -86,15 +95,16 @@ fn arguments(tree: &Tree, options: &Options, pin: &Pin) -> Vec<String> {
     define("CMAKE_CXX_FLAGS", &compiler_flags(tree, "CXXFLAGS"));
     define("BUILD_SHARED_LIBS", "OFF");
     define("LLAMA_BUILD_TESTS", "OFF");
-    define("LLAMA_BUILD_EXAMPLES", "OFF");
+    // Targets for `cargo xtask test`; nothing is built that is not asked for.
+    define("LLAMA_BUILD_EXAMPLES", "ON");
     define("LLAMA_BUILD_APP", "OFF");
     define("LLAMA_BUILD_TOOLS", "ON");
     define("LLAMA_BUILD_SERVER", "ON");
     // Either would download the web UI or its parts.
     define("LLAMA_BUILD_UI", "OFF");
     define("LLAMA_USE_PREBUILT_UI", "OFF");
-    define("LLAMA_BUILD_NUMBER", &pin.upstream.build_number.to_string());
-    define("LLAMA_BUILD_COMMIT", &pin.upstream.commit);
+    define("LLAMA_BUILD_NUMBER", &number.to_string());
+    define("LLAMA_BUILD_COMMIT", commit);
     // ggml asks git for a commit otherwise, and an outer repository would answer.
     define("GIT_EXE", "OFF");
     define("GGML_OPENMP", flag(options.openmp));

@@ -55,7 +55,8 @@ fn run() -> Result<()> {
     } else {
         cmake::LIBRARY
     };
-    cmake::build(&tree, &config.options, &pin, targets, config.jobs)?;
+    let pin = source.pinned.then_some(&pin);
+    cmake::build(&tree, &config.options, pin, targets, config.jobs)?;
     bindings::shim(&tree, &config)?;
     bindings::bindgen(&tree, &config)?;
     for line in link::lines(&tree, &config)? {
@@ -102,6 +103,12 @@ fn rerun_if_changed(config: &Config, vendor: &Path, patches: &Path) {
         None => {
             // A path that does not exist would start the script every time.
             let tree = vendor.join("llama.cpp");
+            if !tree.exists() {
+                // The source comes from the user's cache folder.
+                for var in ["XDG_CACHE_HOME", "HOME"] {
+                    println!("cargo::rerun-if-env-changed={var}");
+                }
+            }
             for path in [vendor.join(".llama.cpp.manifest"), tree] {
                 if path.exists() {
                     shown(&path);

@@ -1,6 +1,5 @@
 //! The C++ builds, made ahead of cargo so that their progress shows.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
@@ -9,7 +8,7 @@ use anyhow::Result;
 use crate::config::Options;
 use crate::patch::Series;
 use crate::progress::Step;
-use crate::source::{self, Pin, SOURCE_DIR_VAR, Source};
+use crate::source::{self, Pin, Source};
 use crate::tree::Tree;
 use crate::{cmake, paths};
 
@@ -20,7 +19,9 @@ const TOOLS: &[&str] = &[
     "llama-bench",
     "llama-completion",
     "llama-cvector-generator",
+    "llama-export-lora",
     "llama-perplexity",
+    "llama-speculative",
 ];
 
 /// Builds the tree that the build script of `llama-sys` uses with its default features and
@@ -101,23 +102,21 @@ fn build_with(
 ) -> Result<Tree> {
     let pin = Pin::read(&paths::vendor())?;
     let source = source()?;
+    let pin = source.pinned.then_some(&pin);
     let tree = Tree::lock(&paths::target()?, prefix, &source, options)?;
     // Its notes about offsets come again as warnings of the build script.
     tree.stamp(&source, series)?;
     Step::build(what, &tree.log(), || {
-        cmake::build(&tree, options, &pin, targets, jobs())
+        cmake::build(&tree, options, pin, targets, jobs())
     })?;
     Ok(tree)
 }
 
 /// The same source as the build script's.
 fn source() -> Result<Source> {
-    let own = env::var_os(SOURCE_DIR_VAR)
-        .filter(|v| !v.is_empty())
-        .map(PathBuf::from);
     let scratch = paths::target()?.join("llama-cpp");
     source::find(
-        own.as_deref(),
+        paths::own_source().as_deref(),
         &paths::vendor(),
         Some(&paths::cache()?),
         &scratch,

@@ -28,13 +28,19 @@ pub fn target() -> Result<PathBuf> {
     config::target_dir(&env::current_exe().context("cannot find this program's own path")?)
 }
 
+/// The user's own llama.cpp checkout, to build in place of the pinned source.
+pub fn own_source() -> Option<PathBuf> {
+    var(source::SOURCE_DIR_VAR)
+}
+
+fn var(name: &str) -> Option<PathBuf> {
+    env::var_os(name)
+        .filter(|v| !v.is_empty())
+        .map(PathBuf::from)
+}
+
 /// The user's cache folder of this project.
 pub fn cache() -> Result<PathBuf> {
-    let var = |name: &str| {
-        env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
     source::cache_dir(var("XDG_CACHE_HOME"), var("HOME"))
         .context("no cache folder: set HOME or XDG_CACHE_HOME")
 }
