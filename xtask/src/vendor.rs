@@ -31,9 +31,12 @@ pub fn run(from: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Unpacks the pinned tree if there is none. A broken one is an error that names the repair: it
-/// may be a checkout of the user's own.
+/// Unpacks the pinned tree if there is none and the user names no other. A broken one is an error
+/// that names the repair: it may be a checkout of the user's own.
 pub fn ensure() -> Result<()> {
+    if paths::own_source().is_some() {
+        return Ok(());
+    }
     let pin = Pin::read(&paths::vendor())?;
     let tree = paths::vendor().join("llama.cpp");
     if !tree.exists() {
