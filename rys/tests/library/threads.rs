@@ -1,5 +1,6 @@
 //! Several contexts on one model.
 
+use std::collections::VecDeque;
 use std::thread;
 
 use rys::{Context, ContextParams, Error, LoraAdapter, Model, Sampler, SamplerBuilder};
@@ -36,28 +37,26 @@ fn adapters_come_and_go_while_contexts_compute() {
     ctx.set_loras(&[(&lora, 1.0)]).unwrap();
     ctx.clear(true).unwrap();
     let adapted = prompt(&mut ctx, 0);
+    // a long list takes long to go through
+    let mut loaded: VecDeque<_> = (0..1000).map(|_| load()).collect();
     thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                for _ in 0..300 {
-                    let _loaded: Vec<_> = (0..8).map(|_| load()).collect();
-                }
-            });
-        }
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let mut ctx = context("2,4");
-                for i in 0..200 {
-                    let (loras, expected) = match i % 2 {
-                        0 => (&[(&lora, 1.0)][..], &adapted),
-                        _ => (&[][..], &plain),
-                    };
-                    // the next batch makes new graphs
-                    ctx.set_loras(loras).unwrap();
-                    ctx.clear(true).unwrap();
-                    assert_eq!(&prompt(&mut ctx, 0), expected, "{i}");
-                }
-            });
+        let compute = || {
+            let mut ctx = context("2,4");
+            for i in 0..200 {
+                let (loras, expected) = match i % 2 {
+                    0 => (&[(&lora, 1.0)][..], &adapted),
+                    _ => (&[][..], &plain),
+                };
+                // the next batch makes new graphs
+                ctx.set_loras(loras).unwrap();
+                ctx.clear(true).unwrap();
+                assert_eq!(&prompt(&mut ctx, 0), expected, "{i}");
+            }
+        };
+        let computing: Vec<_> = (0..4).map(|_| scope.spawn(compute)).collect();
+        while !computing.iter().all(|thread| thread.is_finished()) {
+            loaded.push_back(load());
+            loaded.pop_front();
         }
     });
 }
