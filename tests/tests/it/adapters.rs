@@ -9,8 +9,10 @@ use rys_tests::expand::expand;
 use rys_tests::gguf::{File, Writer};
 use rys_tests::job::{Job, Outcome, Params, Step};
 use rys_tests::log::lines;
+use rys_tests::server::{complete, start};
 use rys_tests::synth::Synth;
 use rys_tests::{patched, real, scratch};
+use serde_json::json;
 
 use crate::pair::{Pair, blocks, spec, tokens};
 
@@ -92,6 +94,19 @@ impl Adapters {
             control: self.control.clone(),
             ..job
         }
+    }
+
+    /// Writes the control vector to a file.
+    fn write_control(&self, dst: &Path) {
+        let bytes = |row: &[f32]| row.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let rows: Vec<Vec<u8>> = self.control.chunks(self.n_embd).map(bytes).collect();
+        let mut out = Writer::new();
+        out.set_str("general.architecture", "controlvector");
+        for (i, row) in rows.iter().enumerate() {
+            let ne = [self.n_embd as i64, 1, 1, 1];
+            out.add(&format!("direction.{}", i + 1), GGML_TYPE_F32, ne, row);
+        }
+        out.write(dst);
     }
 
     /// The same adapters on each copy of a layer.
@@ -249,4 +264,29 @@ fn every_layer_of_smollm2() {
         most.is_some() && most < budget,
         "{most:?} of {budget:?} nodes"
     );
+}
+
+/// The server's options: the same tokens and probabilities as from the twin with the expanded files.
+#[test]
+fn options_of_the_server() {
+    let pair = Pair::of(scratch(), real::smollm2());
+    let adapters = Adapters::new(&pair, 1, true, 8, 1.0);
+    let ask = |model: &Path, spec: Option<&str>, adapters: Option<&Adapters>| {
+        // a comma would end the name
+        let control = pair.dir.path().join(format!("{}.gguf", spec.is_some()));
+        let mut args = vec!["-c", "512", "-np", "1"];
+        if let Some(adapters) = adapters {
+            adapters.write_control(&control);
+            let lora = adapters.loras[0].0.to_str().unwrap();
+            args.extend(["--lora", lora, "--control-vector"]);
+            args.push(control.to_str().unwrap());
+        }
+        let server = start(model, spec, &args);
+        complete(&server, "The capital of France is", 6, &json!({}))
+    };
+    let all = spec("0,30");
+    let expanded = adapters.expanded(&pair.model.plan(&all).unwrap());
+    let ours = ask(&pair.path, Some("0,30"), Some(&adapters));
+    assert_eq!(ours, ask(&pair.twin(&all), None, Some(&expanded)));
+    assert_ne!(ours.probs, ask(&pair.path, Some("0,30"), None).probs);
 }

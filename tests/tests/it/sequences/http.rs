@@ -100,6 +100,23 @@ fn prompts_of_gemma3() {
     check_prompts(&real::gemma3(), "5,9", &args);
 }
 
+/// Windows forget: a prompt that ends earlier than the last one goes on from a checkpoint.
+#[test]
+fn checkpoints_of_gemma3() {
+    fn session(server: &Server) -> Vec<Completion> {
+        let story = format!("{A}{B}{C} ");
+        [4, 7, 4]
+            .map(|n| complete(server, &format!("{}{D}", story.repeat(n)), 4, &json!({})))
+            .into()
+    }
+    let args = ["-c", "1024", "-np", "1", "-ub", "64", "-b", "64"];
+    let answers = check(&real::gemma3(), "5,9", &args, session);
+    let n_cached: Vec<u64> = answers.iter().map(|a| a.n_cached).collect();
+    let n_all = |i: usize| answers[i].n_cached + answers[i].n_prompt;
+    assert!(n_all(0) < 512 && n_all(1) > 700, "{answers:?}");
+    assert!(n_cached[1] > 300 && n_cached[2] > 300, "{n_cached:?}");
+}
+
 /// An answer longer than the context: the server drops old tokens and moves the others, several times.
 #[test]
 fn context_shift() {
