@@ -1,8 +1,6 @@
 //! Metadata of the hybrid Qwen and the Gemma families.
 
-use std::collections::BTreeMap;
-
-use crate::synth::{N_SWA, N_VOCAB, Synth, Value};
+use crate::synth::{N_SWA, Synth, Value};
 
 const EXPERTS: [(&str, Value); 3] = [
     ("expert_count", Value::U32(4)),
@@ -40,6 +38,15 @@ pub fn find(arch: &'static str, base: Synth) -> Option<Synth> {
                 ("embedding_length_out", Value::U32(64)),
             ])
             .all_nextn(),
+        // drafts for models of the usual embedding
+        "eagle3" => Synth {
+            n_layer: 1,
+            n_head: 2,
+            ..base
+        }
+        .with("norm_before_residual", Value::Bool(true))
+        .with("target_hidden_size", Value::U32(64))
+        .with("target_layers", Value::U32s(vec![1, 3, 4])),
         _ => return None,
     };
     Some(Synth { arch, ..synth })
@@ -127,41 +134,6 @@ impl Synth {
             ..Self::new("gemma3n")
         }
         .with("attention.sliding_window_pattern", Value::Bools(pattern))
-    }
-
-    /// llama.cpp makes no such model from metadata alone.
-    pub(crate) fn assistant_shapes(&self) -> BTreeMap<String, [i64; 4]> {
-        let [n_embd, n_ff, n_vocab] = [self.n_embd, self.n_ff, N_VOCAB].map(i64::from);
-        let n_target = 64;
-        let mut shapes: BTreeMap<_, _> = [
-            ("token_embd", [n_embd, n_vocab]),
-            ("output_norm", [n_embd, 1]),
-            ("rope_freqs", [32, 1]),
-            ("nextn.pre_projection", [2 * n_target, n_embd]),
-            ("nextn.post_projection", [n_embd, n_target]),
-        ]
-        .map(|(name, [n, m])| (format!("{name}.weight"), [n, m, 1, 1]))
-        .into();
-        for (il, head) in [(0, 32), (1, 64)] {
-            let n_q = i64::from(self.n_head) * head;
-            shapes.extend(
-                [
-                    ("attn_norm", [n_embd, 1]),
-                    ("attn_q", [n_embd, n_q]),
-                    ("attn_q_norm", [head, 1]),
-                    ("attn_output", [n_q, n_embd]),
-                    ("post_attention_norm", [n_embd, 1]),
-                    ("layer_output_scale", [1, 1]),
-                    ("ffn_norm", [n_embd, 1]),
-                    ("ffn_gate", [n_embd, n_ff]),
-                    ("ffn_up", [n_embd, n_ff]),
-                    ("ffn_down", [n_ff, n_embd]),
-                    ("post_ffw_norm", [n_embd, 1]),
-                ]
-                .map(|(name, [n, m])| (format!("blk.{il}.{name}.weight"), [n, m, 1, 1])),
-            );
-        }
-        shapes
     }
 
     /// Adds a NextN block, which drafts the token after the next. Embeddings and head are the model's.

@@ -4,6 +4,7 @@
 #![allow(missing_docs, reason = "nobody but the tests of this package uses it")]
 
 pub mod archs;
+mod draft;
 pub mod expand;
 pub mod gguf;
 pub mod graph;

@@ -257,43 +257,6 @@ impl Synth {
     }
 }
 
-impl Synth {
-    /// Makes each token's successor another one, both for the model and for what drafts for it.
-    fn predict(&self, name: &str, ne: [i64; 4], data: &mut [f32]) {
-        let n = ne[0] as usize;
-        let is_assistant = self.arch == "gemma4-assistant";
-        // an assistant has the head of its target, and room beside it
-        let successors = |data: &mut [f32], n_embd: usize| {
-            let embd = weights("token_embd.weight", [n_embd as i64, ne[1], 1, 1], self.seed);
-            data.fill(0.0);
-            for (i, row) in embd.chunks(n_embd).enumerate() {
-                let next = (5 * i + 17) % N_VOCAB as usize;
-                data[next * n..][..n_embd].copy_from_slice(row);
-            }
-        };
-        match name {
-            "output.weight" => successors(data, n),
-            "token_embd.weight" if is_assistant => successors(data, 64),
-            _ if name.ends_with("nextn.enorm.weight") => data.fill(1.0),
-            _ if name.ends_with("nextn.eh_proj.weight")
-                || name.ends_with("pre_projection.weight") =>
-            {
-                // rows of a token's embedding and a hidden state
-                for (i, row) in data.chunks_mut(n).enumerate() {
-                    for (j, x) in row.iter_mut().enumerate() {
-                        *x = if j < n / 2 {
-                            f32::from(i == j)
-                        } else {
-                            *x * self.residual
-                        };
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
 unsafe extern "C" fn record(tensor: *mut sys::ggml_tensor, shapes: *mut c_void) {
     // SAFETY: llama.cpp passes a complete tensor and the pointer of the call above.
     let (tensor, shapes) = unsafe { (&*tensor, &mut *shapes.cast::<BTreeMap<String, [i64; 4]>>()) };
@@ -303,7 +266,7 @@ unsafe extern "C" fn record(tensor: *mut sys::ggml_tensor, shapes: *mut c_void) 
 }
 
 /// Random weights; the seed is the tensor's name.
-fn weights(name: &str, ne: [i64; 4], seed: u64) -> Vec<f32> {
+pub(crate) fn weights(name: &str, ne: [i64; 4], seed: u64) -> Vec<f32> {
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64 ^ seed, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
     });
