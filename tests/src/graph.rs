@@ -60,6 +60,26 @@ impl Raw {
         };
         assert_eq!((status, ret), (0, 0), "{err:?}");
     }
+
+    /// A token at position 0 and the hidden state that led to it.
+    fn process(&self, token: i32, hidden: &[f32]) {
+        let embd = sys::llama_embd {
+            data: hidden.as_ptr(),
+            n_rows: 1,
+            n_embd: hidden.len(),
+        };
+        // SAFETY: the context and the hidden state outlive the batch.
+        unsafe {
+            let batch = sys::llama_batch_ext_init(self.0);
+            assert_eq!(sys::llama_batch_ext_add_token(batch, 0, token), 0);
+            sys::llama_batch_ext_set_pos(batch, 0, &0);
+            assert!(sys::llama_batch_ext_set_embd_token(batch, 0, embd));
+            sys::llama_batch_ext_set_output_logits(batch, 0, true);
+            let ret = sys::llama_process(self.0, sys::LLAMA_PROCESS_TYPE_DECODE, batch);
+            assert_eq!(ret, 0);
+            sys::llama_batch_ext_free(batch);
+        }
+    }
 }
 
 impl Drop for Raw {
@@ -102,26 +122,21 @@ pub fn attention_of_assistant(assistant: &Model, target: &Model, spec: Option<&S
         ..default_params()
     };
     let ctx = Raw::new(assistant, None, params);
-    let hidden = vec![0.5f32; target.n_embd()];
-    // SAFETY: both contexts and the hidden state outlive the batch.
-    unsafe {
-        let batch = sys::llama_batch_ext_init(ctx.0);
-        let i = sys::llama_batch_ext_add_token(batch, 0, 7);
-        assert_eq!(i, 0);
-        sys::llama_batch_ext_set_pos(batch, i, &0);
-        let embd = sys::llama_embd {
-            data: hidden.as_ptr(),
-            n_rows: 1,
-            n_embd: hidden.len(),
-        };
-        assert!(sys::llama_batch_ext_set_embd_token(batch, i, embd));
-        sys::llama_batch_ext_set_output_logits(batch, i, true);
-        let ret = sys::llama_process(ctx.0, sys::LLAMA_PROCESS_TYPE_DECODE, batch);
-        assert_eq!(ret, 0);
-        sys::llama_batch_ext_free(batch);
-    }
+    ctx.process(7, &vec![0.5; target.n_embd()]);
     drop(ctx);
     found
+}
+
+/// The logits of an MTP context, to which a spec is given that it ignores.
+pub fn mtp_logits(model: &Model, spec: Option<&Spec>) -> Vec<f32> {
+    let params = sys::llama_context_params {
+        ctx_type: sys::LLAMA_CONTEXT_TYPE_MTP,
+        ..default_params()
+    };
+    let ctx = Raw::new(model, spec, params);
+    ctx.process(7, &vec![0.5; model.n_embd()]);
+    // SAFETY: the context is alive and has an output of this length.
+    unsafe { slice::from_raw_parts(sys::llama_get_logits_ith(ctx.0, -1), model.n_vocab()).to_vec() }
 }
 
 // of llama.cpp's llama-ext.h, which is C++

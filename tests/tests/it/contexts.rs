@@ -1,13 +1,14 @@
 //! What a context refuses, what it reports, and what does not inherit a plan.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::ptr;
 
 use llama_sys as sys;
 use rys::{Context, Model, ModelParams, Spec};
+use rys_tests::graph::mtp_logits;
 use rys_tests::job::{Params, Step};
 use rys_tests::log::{capture, lines};
-use rys_tests::synth::{Synth, Value};
+use rys_tests::synth::Synth;
 use rys_tests::{patched, real, scratch, server};
 use tempfile::TempDir;
 use xtask::server::Server;
@@ -23,15 +24,7 @@ fn model(synth: &Synth) -> (TempDir, Model) {
 fn model_with_mtp(synth: &Synth) -> (TempDir, Model) {
     let dir = scratch();
     let path = synth.write(dir.path());
-    let path = CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: a NUL-terminated path; the new model has no other owner.
-    let model = unsafe {
-        let params = sys::llama_model_params {
-            load_mtp: true,
-            ..sys::llama_model_default_params()
-        };
-        Model::from_raw(sys::llama_model_load_from_file(path.as_ptr(), params)).unwrap()
-    };
+    let model = Model::load(path, ModelParams::new().mtp(true)).unwrap();
     (dir, model)
 }
 
@@ -199,30 +192,32 @@ fn unsupported_architecture() {
 /// An MTP context drafts for a target with a plan and runs its own layer once.
 #[test]
 fn mtp_has_no_plan() {
-    let synth = Synth::new("qwen35").with("nextn_predict_layers", Value::U32(1));
-    let n_layer = synth.n_layer;
-    let (_dir, model) = model_with_mtp(&synth);
-    assert_eq!((model.n_layer(), model.n_layer_nextn()), (n_layer, 1));
+    for arch in ["qwen35", "qwen35moe", "qwen3next"] {
+        let synth = Synth::new(arch).mtp();
+        let n_layer = synth.n_layer;
+        let (_dir, model) = model_with_mtp(&synth);
+        assert_eq!((model.n_layer(), model.n_layer_nextn()), (n_layer, 1));
 
-    let blocks = [block(2, 4)];
-    let identity: Vec<i32> = (0..n_layer as i32).collect();
-    let mut logs = Vec::new();
-    for n in [0, 1] {
-        let (ctx, log) = raw(&model, blocks.as_ptr(), n, sys::LLAMA_CONTEXT_TYPE_MTP);
-        assert_eq!(reported(ctx), identity);
-        logs.push(log);
+        let blocks = [block(2, 4)];
+        let identity: Vec<i32> = (0..n_layer as i32).collect();
+        let mut logs = Vec::new();
+        for n in [0, 1] {
+            let (ctx, log) = raw(&model, blocks.as_ptr(), n, sys::LLAMA_CONTEXT_TYPE_MTP);
+            assert_eq!(reported(ctx), identity);
+            logs.push(log);
+        }
+        // every size is the same
+        assert_eq!(logs[0], logs[1]);
+        let logits = mtp_logits(&model, None);
+        assert!(logits.iter().all(|l| l.is_finite()));
+        assert_eq!(logits, mtp_logits(&model, Some(&spec("2,4"))));
+
+        let (ctx, _) = raw(&model, blocks.as_ptr(), 1, sys::LLAMA_CONTEXT_TYPE_DEFAULT);
+        assert_eq!(reported(ctx).len(), n_layer as usize + 2);
+        let past = n_layer as i32 + 1;
+        let reason = "it reaches into the MTP block, which is never repeated";
+        refused(&model, &[(3, past)], reason);
     }
-    // every size is the same
-    assert_eq!(logs[0], logs[1]);
-
-    let (ctx, _) = raw(&model, blocks.as_ptr(), 1, sys::LLAMA_CONTEXT_TYPE_DEFAULT);
-    assert_eq!(reported(ctx).len(), n_layer as usize + 2);
-    let past = n_layer as i32 + 1;
-    refused(
-        &model,
-        &[(3, past)],
-        "it reaches into the MTP block, which is never repeated",
-    );
 }
 
 /// The context of a draft model is made from a copy of the target's parameters.
