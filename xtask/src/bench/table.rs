@@ -131,9 +131,10 @@ impl Report {
         if self.rounds > 0 {
             notes.push(format!(
                 "Times: medians of {} rounds, a to d in turn, each in a process of its own: a prompt of {} tokens, \
-                 then {} one by one, {} threads, weights mapped. In brackets the width of the 95 % \
+                 then {} one by one, {} thread{}, weights mapped. In brackets the width of the 95 % \
                  confidence interval.",
-                self.rounds, size.prefill, size.decode, size.threads
+                self.rounds, size.prefill, size.decode, size.threads,
+                if size.threads == 1 { "" } else { "s" }
             ));
             if !self.converged {
                 notes.push(format!(
