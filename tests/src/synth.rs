@@ -10,7 +10,7 @@ use llama_sys as sys;
 use crate::gguf::Writer;
 use crate::log;
 
-/// Metadata of a model that differ from those of [`Synth::llama`].
+/// A model: its architecture, its sizes, and what else its metadata have.
 #[derive(Debug, Clone)]
 pub struct Synth {
     pub arch: &'static str,
