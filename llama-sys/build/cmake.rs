@@ -209,3 +209,49 @@ pub fn on_path(program: &str) -> bool {
     env::var_os("PATH")
         .is_some_and(|path| env::split_paths(&path).any(|dir: PathBuf| dir.join(&name).is_file()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Source;
+
+    fn tree(target: &Path) -> (Tree, Options) {
+        let source = Source {
+            root: target.to_owned(),
+            files: Vec::new(),
+            pinned: false,
+            id: "test".into(),
+        };
+        let options = Options::cpu("test");
+        let tree = Tree::lock(target, "", &source, &options).unwrap();
+        fs::create_dir_all(tree.build()).unwrap();
+        (tree, options)
+    }
+
+    #[test]
+    fn only_the_pinned_source_has_the_commit_of_the_pin() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, options) = tree(dir.path());
+        let vendor = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vendor");
+        let pin = Pin::read(&vendor).unwrap();
+        let check = |pin, number: &str, commit: &str| {
+            let args = arguments(&tree, &options, pin);
+            assert!(args.contains(&format!("-DLLAMA_BUILD_NUMBER={number}")));
+            assert!(args.contains(&format!("-DLLAMA_BUILD_COMMIT={commit}")));
+        };
+        let number = pin.upstream.build_number.to_string();
+        check(Some(&pin), &number, &pin.upstream.commit);
+        check(None, "0", "unknown");
+    }
+
+    #[test]
+    fn a_configure_step_that_fails_leaves_no_stamp() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tree, options) = tree(dir.path());
+        let stamp = tree.build().join(STAMP);
+        fs::write(&stamp, format!("{}\n-DOLD=1", toolchain())).unwrap();
+        let error = build(&tree, &options, None, LIBRARY, 1).unwrap_err();
+        assert!(error.to_string().contains("could not configure"), "{error}");
+        assert!(tree.build().exists() && !stamp.exists());
+    }
+}
