@@ -1,4 +1,5 @@
 #include "shim.h"
+#include "unwind.h"
 
 #include "common.h"
 #include "log.h"
@@ -63,19 +64,15 @@ void on_params(const common_params & params) {
         m.path.c_str(),
         params.speculative.draft.mparams.path.c_str(),
         !m.url.empty() || !m.hf_repo.empty() || !m.docker_repo.empty(),
+        params.split_mode == LLAMA_SPLIT_MODE_TENSOR,
     };
     const int32_t code = checks.params(checks.data, &p);
     log_inside.use();
     end_unless_zero(code);
 }
 
-} // namespace
-
-int32_t rys_tool_main(int32_t tool, int32_t argc, char ** argv, const rys_tool_checks * around) {
+int32_t run(int32_t tool, int32_t argc, char ** argv) {
     try {
-        checks      = *around;
-        log_outside = log_target::current();
-
         common_repeat_layers_on_error  = on_refused;
         common_repeat_layers_on_params = on_params;
         switch (tool) {
@@ -90,4 +87,17 @@ int32_t rys_tool_main(int32_t tool, int32_t argc, char ** argv, const rys_tool_c
         fprintf(stderr, "error: the tool ended with an exception that is not a std::exception\n");
     }
     return 1;
+}
+
+} // namespace
+
+int32_t rys_tool_main(int32_t tool, int32_t argc, char ** argv, const rys_tool_checks * around) {
+    checks      = *around;
+    log_outside = log_target::current();
+    // a tool may load its model on a thread of its own, whose loader reports exceptions
+    unwind_everywhere();
+
+    const int32_t code = run(tool, argc, argv);
+    common_log_flush(common_log_main()); // why it failed may still be in the queue
+    return code;
 }

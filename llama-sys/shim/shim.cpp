@@ -1,39 +1,11 @@
 #include "shim.h"
+#include "unwind.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
-#include <mutex>
 #include <stdexcept>
 
-extern "C" void ggml_print_backtrace(void);
-
 namespace {
-
-struct assertion_failed : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
-// > 0: an assertion on this thread may unwind to guard()
-thread_local int unwind_depth = 0;
-
-// ggml_abort() calls abort() when this returns; to throw during an unwinding would end the process as well
-void on_abort(const char * message) {
-    if (unwind_depth > 0 && std::uncaught_exceptions() == 0) {
-        throw assertion_failed(message);
-    }
-    fprintf(stderr, "%s\n", message);
-    ggml_print_backtrace();
-}
-
-struct unwind_scope {
-    unwind_scope() {
-        static std::once_flag once;
-        std::call_once(once, [] { ggml_set_abort_callback(on_abort); });
-        unwind_depth++;
-    }
-    ~unwind_scope() { unwind_depth--; }
-};
 
 void set_text(rys_error * err, const char * text) {
     if (err) {

@@ -123,10 +123,11 @@ enum rys_tool {
 
 // what a tool is about to run, after its config file, environment and command line; alive during the call
 struct rys_tool_params {
-    const char * spec;        // repeats as given, "" for none
-    const char * model;       // path, "" if there is none or it is not known yet
-    const char * model_draft; // path, "" if there is none or it is not known yet
-    bool         remote;      // the model is downloaded, its file may not exist yet
+    const char * spec;         // repeats as given, "" for none
+    const char * model;        // path, "" if there is none or it is not known yet
+    const char * model_draft;  // path, "" if there is none or it is not known yet
+    bool         remote;       // the model is downloaded, its file may not exist yet
+    bool         split_tensor; // --split-mode tensor
 };
 
 // checks around a tool: each returns 0 to go on or the exit code to end the process with

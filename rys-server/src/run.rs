@@ -68,6 +68,12 @@ impl Checks for Own {
     }
 
     fn params(&self, params: &ToolParams) -> Result<(), Exit> {
+        if params.spec.is_some() && params.split_tensor {
+            return Err(report(&Failure::refused(format!(
+                "{OPTION} with --split-mode tensor: that mode places the KV cache by layer, and a \
+                 repeated layer has two; use --split-mode layer"
+            ))));
+        }
         let files = [
             (params.model.as_deref(), params.spec.as_deref()),
             (params.draft.as_deref(), None),
@@ -85,7 +91,7 @@ impl Checks for Own {
     }
 }
 
-/// Reads a model's header, which refuses what llama.cpp's loader would abort on, and tries the
+/// Reads a model's header, which refuses what llama.cpp's loader asserts on, and tries the
 /// plan on it.
 fn check(model: &Path, spec: Option<&str>) -> Result<(), Failure> {
     let header = Header::read(model).map_err(|e| Failure::model(model, &e))?;

@@ -33,6 +33,8 @@ pub struct ToolParams {
     pub draft: Option<PathBuf>,
     /// Whether the model is downloaded: its file may not exist yet.
     pub remote: bool,
+    /// Whether each tensor is split over the devices (`--split-mode tensor`).
+    pub split_tensor: bool,
 }
 
 /// Code to end the process with.
@@ -61,8 +63,9 @@ struct Around<'a> {
 /// Runs a tool with `args`, the program's name first, and returns its exit code.
 ///
 /// The tool takes over the process: it sets the log's receiver and signal handlers, prints, and may
-/// exit by itself, as it does for `--help` and for a check that fails. Call it once, at the end of
-/// `main`.
+/// exit by itself, as it does for `--help` and for a check that fails. An assertion that fails where
+/// llama.cpp handles exceptions, as while it loads a model, is a failure of the tool; elsewhere it ends
+/// the process. Call this once, at the end of `main`.
 ///
 /// # Errors
 /// An argument with a NUL byte; llama.cpp could not start.
@@ -120,14 +123,14 @@ unsafe extern "C" fn on_refused(data: *mut c_void, spec: *const c_char, len: usi
 
 unsafe extern "C" fn on_params(data: *mut c_void, params: *const sys::rys_tool_params) -> i32 {
     // SAFETY: as above; the strings of `params` are NUL-terminated and live during the call.
-    let (around, spec, model, draft, remote) = unsafe {
+    let (around, spec, model, draft, p) = unsafe {
         let p = &*params;
         (
             &*data.cast::<Around>(),
             CStr::from_ptr(p.spec),
             CStr::from_ptr(p.model),
             CStr::from_ptr(p.model_draft),
-            p.remote,
+            p,
         )
     };
     code(|| {
@@ -135,7 +138,8 @@ unsafe extern "C" fn on_params(data: *mut c_void, params: *const sys::rys_tool_p
             spec: (!spec.is_empty()).then(|| spec.to_string_lossy().into_owned()),
             model: path(model),
             draft: path(draft),
-            remote,
+            remote: p.remote,
+            split_tensor: p.split_tensor,
         })
     })
 }

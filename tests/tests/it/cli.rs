@@ -174,6 +174,7 @@ fn options() {
             &["--chat", "-m", "model.gguf", "-rl", "60,70"],
             &["--cli", "-m", "model.gguf", "-rl", "60,70"],
             &["-m", "model.gguf", "--no-such-option"],
+            &["-m", "model.gguf", "-rl", "10,14", "--split-mode", "tensor"],
             // The environment overrides the config file, the command line both.
             &["XDG_CONFIG_HOME=bad-config", "-m", "model.gguf"],
             &["XDG_CONFIG_HOME=config", "-m", "other.gguf"],

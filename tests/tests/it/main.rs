@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod adapters;
+mod bad_models;
 mod cli;
 mod contexts;
 mod cross;
