@@ -172,13 +172,49 @@ fn bench_runs_the_plan_and_says_what_is_wrong_with_one() {
 fn tools_that_refuse() {
     let reason = "this tool cannot repeat layers; leave --repeat-layers and \
                   LLAMA_ARG_REPEAT_LAYERS out";
-    let name = "llama-cvector-generator";
-    for args in [&["--repeat-layers", "2-4"][..], &["-rl", "2-4"]] {
-        let log = stderr(name, args, None);
-        assert!(log.contains(reason), "{log}");
+    for name in ["llama-cvector-generator", "llama-export-lora"] {
+        for args in [&["--repeat-layers", "2-4"][..], &["-rl", "2-4"]] {
+            let log = stderr(name, args, None);
+            assert!(log.contains(reason), "{name}: {log}");
+        }
+        let log = stderr(name, &[], Some("2-4"));
+        assert!(log.contains(reason) && log.contains(ENV), "{name}: {log}");
     }
-    let log = stderr(name, &[], Some("2-4"));
-    assert!(log.contains(reason) && log.contains(ENV), "{log}");
+}
+
+/// The target runs the plan, the draft its plain layers.
+#[test]
+fn speculative() {
+    let path = real::smollm2();
+    let args = [
+        "-m",
+        as_str(&path),
+        "-md",
+        as_str(&path),
+        "-rl",
+        "10,14",
+        "-p",
+        "The capital of France is",
+        "-n",
+        "4",
+        "-t",
+        "1",
+        "-c",
+        "256",
+        // each context is made once
+        "-fit",
+        "off",
+        "-v",
+    ];
+    let out = tool("llama-speculative", &args, None);
+    let log = text(&out.stderr);
+    assert!(out.status.success(), "{log}");
+    let layers: Vec<&str> = log
+        .lines()
+        .filter(|l| l.contains("llama_kv_cache: size = "))
+        .filter_map(|l| l.split(" layers,").next()?.split_whitespace().last())
+        .collect();
+    assert_eq!(layers, ["34", "30"], "{log}");
 }
 
 #[test]
