@@ -126,14 +126,11 @@ fn architectures() {
 }
 
 /// Saved state is stock's, and stock's is read.
-#[test]
-fn state() {
-    let path = real::smollm2();
-    let model = Model::load(&path, ModelParams::new()).unwrap();
+fn check_state(path: &Path, params: &Params, tokens: fn(&Model) -> Vec<i32>) {
+    let model = Model::load(path, ModelParams::new()).unwrap();
     let mut reference = Reference::start();
     let dir = scratch();
-    let tokens = text_tokens(&model, 24);
-    let params = Params::default();
+    let tokens = tokens(&model);
 
     let job = |name: &str| {
         let steps = [
@@ -148,7 +145,7 @@ fn state() {
                 path: dir.path().join(format!("{name} seq")),
             },
         ];
-        Job::new(&path, &params, &steps)
+        Job::new(path, params, &steps)
     };
     let ours = patched::run(&model, &job("ours"), None);
     let theirs = reference.run(&job("theirs"));
@@ -162,7 +159,7 @@ fn state() {
     // each side goes on from the other's file
     let goes_on = |load: Step| {
         let steps = [load, Step::tokens(&tokens[20..], 20, 0)];
-        Job::new(&path, &params, &steps)
+        Job::new(path, params, &steps)
     };
     let all = |who: &str| Step::LoadState {
         path: dir.path().join(format!("{who} all")),
@@ -178,4 +175,24 @@ fn state() {
     let theirs = reference.run(&goes_on(seq("ours")));
     assert!(ours.ok()[1] == theirs.ok()[1]);
     assert!(!ours.outputs[1].is_empty());
+}
+
+#[test]
+fn state() {
+    check_state(&real::smollm2(), &Params::default(), |model| {
+        text_tokens(model, 24)
+    });
+}
+
+#[test]
+fn state_of_recurrent_layers_and_of_windows() {
+    let dir = scratch();
+    let windows = Params {
+        swa_full: false,
+        ..Params::default()
+    };
+    for (arch, params) in [("qwen35", Params::default()), ("gemma3", windows)] {
+        let path = Synth::new(arch).write(dir.path());
+        check_state(&path, &params, |_| tokens(24, 5));
+    }
 }
