@@ -70,8 +70,8 @@ impl Checks for Own {
     fn params(&self, params: &ToolParams) -> Result<(), Exit> {
         if params.spec.is_some() && params.split_tensor {
             return Err(report(&Failure::refused(format!(
-                "{OPTION} with --split-mode tensor: that mode places the KV cache by layer, and a \
-                 repeated layer has two; use --split-mode layer"
+                "{OPTION} with --split-mode tensor: that mode takes layer numbers from the names of \
+                 KV caches, where a plan numbers its passes; use --split-mode layer"
             ))));
         }
         let files = [
