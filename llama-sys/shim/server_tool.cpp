@@ -73,8 +73,7 @@ void on_params(const common_params & params) {
 
 int32_t run(int32_t tool, int32_t argc, char ** argv) {
     try {
-        common_repeat_layers_on_error  = on_refused;
-        common_repeat_layers_on_params = on_params;
+        common_repeat_layers_set_callbacks({ on_refused, on_params });
         switch (tool) {
             case RYS_TOOL_SERVER:     return llama_server(argc, argv);
             case RYS_TOOL_CHAT:       return llama_cli(argc, argv);
