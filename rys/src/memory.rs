@@ -1,3 +1,4 @@
+use std::env;
 use std::ops::{Bound, RangeBounds};
 
 use llama_sys as sys;
@@ -199,16 +200,15 @@ impl Context {
                 "this context cannot move positions; a model with sliding windows needs swa_full",
             ));
         }
-        // llama.cpp reads a null pointer when it turns such rows
+        // llama.cpp turns quantized rows back by a matrix that is a null pointer in the other cases
         let n_head = self.model.n_embd_head_k();
-        if !matches!(
-            self.types[0],
-            CacheType::F32 | CacheType::F16 | CacheType::Bf16
-        ) && !n_head.is_multiple_of(64)
-        {
+        let rotates = n_head.is_multiple_of(64) && env::var_os("LLAMA_ATTN_ROT_DISABLE").is_none();
+        let float = [CacheType::F32, CacheType::F16, CacheType::Bf16];
+        if !float.contains(&self.types[0]) && !rotates {
             return Err(Error::invalid(format!(
                 "this context cannot move positions: its K cache is {} and its heads have {n_head} \
-                 elements; llama.cpp shifts a quantized K cache only for multiples of 64",
+                 elements; llama.cpp shifts a quantized K cache only for multiples of 64 and without \
+                 LLAMA_ATTN_ROT_DISABLE",
                 self.types[0]
             )));
         }
