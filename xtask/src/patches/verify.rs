@@ -34,12 +34,18 @@ pub fn run() -> Result<()> {
         header(number + 1, patch, &mut say);
         anchors(patch, &source, &mut say);
         tags(patch, &ours, &mut say);
-        for name in trailers(&patch.header, "Test")
+        let tests: Vec<String> = trailers(&patch.header, "Test")
             .iter()
             .flat_map(|t| hooks::names(t))
-        {
-            if !test_exists(&name) {
-                say(format!("Test: there is no test `{name}`"));
+            .collect();
+        for name in tests.iter().filter(|t| !test_exists(t)) {
+            say(format!("Test: there is no test `{name}`"));
+        }
+        for file in &patch.files {
+            if let Some(arch) = untested_arch(&file.path, &tests) {
+                say(format!(
+                    "Test: no module of it names the architecture \"{arch}\""
+                ));
             }
         }
     }
@@ -152,7 +158,10 @@ fn tagged(file: &FilePatch, hunk: &Hunk, ours: &BTreeSet<&str>) -> bool {
         .iter()
         .any(|l| String::from_utf8_lossy(l).contains(HOOK));
     let later = file.change == Change::Modify && ours.contains(file.path.as_str());
-    let guard = file.hunks.len() > 1 && added.len() == 1 && added[0].contains("n_layer_eff");
+    let guard = arch_of(&file.path).is_some()
+        && file.hunks.len() > 1
+        && added.len() == 1
+        && added[0].contains("n_layer_eff");
     tag || later || guard || added.is_empty() || file.path.ends_with("CMakeLists.txt")
 }
 
@@ -161,14 +170,37 @@ fn test_exists(name: &str) -> bool {
     let (module, function) = name
         .split_once("::")
         .map_or((name, None), |(m, f)| (m, Some(f)));
-    let dir = paths::root().join("tests/tests/it");
-    let text = [
-        dir.join(format!("{module}.rs")),
-        dir.join(module).join("mod.rs"),
-    ]
-    .iter()
-    .find_map(|p| fs::read_to_string(p).ok());
-    text.is_some_and(|t| function.is_none_or(|f| t.contains(&format!("fn {f}("))))
+    let sources = module_sources(module);
+    !sources.is_empty() && function.is_none_or(|f| sources.contains(&format!("fn {f}(")))
+}
+
+/// Text of a module of the integration tests and of the modules inside it; empty without one.
+fn module_sources(module: &str) -> String {
+    let it = paths::root().join("tests/tests/it");
+    let inside = fs::read_dir(it.join(module))
+        .into_iter()
+        .flatten()
+        .flatten();
+    inside
+        .map(|item| item.path())
+        .chain([it.join(format!("{module}.rs"))])
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .collect()
+}
+
+/// The architecture of a model's source file.
+fn arch_of(path: &str) -> Option<&str> {
+    path.strip_prefix("src/models/")?.strip_suffix(".cpp")
+}
+
+/// The architecture of a model's source file, if no module of `tests` names it.
+fn untested_arch<'a>(path: &'a str, tests: &[String]) -> Option<&'a str> {
+    let arch = arch_of(path)?;
+    let names_it = |test: &String| {
+        let module = test.split("::").next().unwrap_or(test);
+        module_sources(module).contains(&format!("\"{arch}\""))
+    };
+    (!tests.iter().any(names_it)).then_some(arch)
 }
 
 fn table(applied: &Applied) -> Result<Vec<String>> {
@@ -199,6 +231,13 @@ fn table(applied: &Applied) -> Result<Vec<String>> {
             .filter(|t| !test_exists(t))
             .map(|t| format!("UPSTREAM_SYNC.md: there is no test `{t}`")),
     );
+    wrong.extend(rows.iter().filter_map(|row| {
+        let arch = untested_arch(&row.file, &row.tests)?;
+        Some(format!(
+            "UPSTREAM_SYNC.md: {}: no test of its row names the architecture \"{arch}\"",
+            row.file
+        ))
+    }));
     Ok(wrong)
 }
 
@@ -241,6 +280,54 @@ fn git_am(series: &Series, source: &Source, applied: &Applied) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tests_of_architectures() {
+        let check = |path, tests: &[&str]| {
+            let tests: Vec<String> = tests.iter().map(|t| (*t).to_owned()).collect();
+            untested_arch(path, &tests).map(str::to_owned)
+        };
+        assert_eq!(check("src/models/gemma3.cpp", &["twins"]), None);
+        assert_eq!(
+            check("src/models/qwen35.cpp", &["spec", "families::qwen35"]),
+            None
+        );
+        assert_eq!(
+            check("src/models/qwen35.cpp", &["spec"]).as_deref(),
+            Some("qwen35")
+        );
+        assert_eq!(
+            check("src/models/qwen35.cpp", &["absent"]).as_deref(),
+            Some("qwen35")
+        );
+        assert_eq!(check("src/llama-graph.cpp", &["off"]), None);
+    }
+
+    #[test]
+    fn tests_exist() {
+        assert!(test_exists("families") && test_exists("hybrid") && test_exists("off::state"));
+        assert!(!test_exists("absent") && !test_exists("off::absent"));
+    }
+
+    #[test]
+    fn guards_need_no_tag_in_models_only() {
+        let guard = "if (il == n_layer_eff - 1) {\n";
+        let hunk = |text: &str| Hunk {
+            old_start: 1,
+            new_start: 1,
+            lines: vec![(Side::New, text.into())],
+        };
+        let check = |path: &str| {
+            let file = FilePatch {
+                path: path.into(),
+                change: Change::Modify,
+                hunks: vec![hunk(HOOK), hunk(guard)],
+            };
+            tagged(&file, &file.hunks[1], &BTreeSet::new())
+        };
+        assert!(check("src/models/llama.cpp"));
+        assert!(!check("src/llama-graph.cpp"));
+    }
 
     #[test]
     fn trailers_by_name() {
