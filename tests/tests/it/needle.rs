@@ -68,7 +68,7 @@ fn smollm2() {
 }
 
 /// Layer 11 is global; layer 6 has a sliding window. Not every block holds: with layer 5, the other
-/// global one in the middle, the base model loses one needle of nine.
+/// global one in the middle, a code at depth 0.1 of 40 sentences was lost.
 #[test]
 fn gemma3() {
     check(real::gemma3(), &["11,12", "6,7"], &[10, 20, 40], completion);
