@@ -9,7 +9,7 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use rys::{Batch, ContextParams, Model, ModelParams, Spec, log};
+use rys::{Batch, Context, ContextParams, Model, ModelParams, Spec, log};
 
 const N_CTX: u32 = 1024;
 const N_PREDICT: usize = 64;
@@ -18,7 +18,8 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {e}");
+            // The alternate form marks the place in a spec.
+            eprintln!("error: {e:#}");
             ExitCode::FAILURE
         }
     }
@@ -41,23 +42,20 @@ fn run() -> Result<(), Box<dyn Error>> {
         "weights, shared by both: {:.1} MB",
         model.size_bytes() as f64 / 1e6
     );
-    answer("base", &model, question, ContextParams::new())?;
+    let params = ContextParams::new().n_ctx(N_CTX);
     let name = format!("layers {spec} twice");
-    answer(
-        &name,
-        &model,
-        question,
-        ContextParams::new().repeat_layers(spec),
-    )
+    let mut base = model.context(params.clone())?;
+    let mut repeated = model.context(params.repeat_layers(spec))?;
+    answer("base", &model, question, &mut base)?;
+    answer(&name, &model, question, &mut repeated)
 }
 
 fn answer(
     name: &str,
     model: &Model,
     question: &str,
-    params: ContextParams,
+    ctx: &mut Context,
 ) -> Result<(), Box<dyn Error>> {
-    let mut ctx = model.context(params.n_ctx(N_CTX))?;
     let prompt = match model.chat_template() {
         Some(_) => model.chat_prompt(None, &[("user", question)], true)?,
         None => question.to_owned(),

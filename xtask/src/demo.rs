@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "SPEC", default_value = SPEC)]
     repeat_layers: String,
     /// Tokens of each answer, at most
-    #[arg(long, value_name = "N", default_value_t = 48)]
+    #[arg(long, value_name = "N", default_value_t = 48, value_parser = clap::value_parser!(u32).range(1..))]
     tokens: u32,
 }
 
@@ -50,6 +50,8 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn show(args: &Args) -> Result<()> {
+    let spec = args.repeat_layers.parse::<rys_plan::Spec>();
+    spec.map_err(|e| anyhow!("--repeat-layers: {e:#}"))?;
     setup::system()?;
     vendor::ensure()?;
     let model = models::ensure("smollm2")?;

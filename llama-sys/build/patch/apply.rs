@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::{Change, FilePatch, Hunk, Place, Side, text};
+use super::{Change, FilePatch, HOOK, Hunk, Place, Side, text};
 
 impl FilePatch {
     /// New content of the file; `old` is its content before.
@@ -110,6 +110,10 @@ impl Hunk {
     }
 }
 
+fn tagged(line: &[u8]) -> bool {
+    line.windows(HOOK.len()).any(|w| w == HOOK.as_bytes())
+}
+
 fn fits(old: &[&[u8]], at: usize, want: &[&[u8]]) -> bool {
     old.get(at..at + want.len())
         .is_some_and(|have| have == want)
@@ -137,6 +141,9 @@ fn locate(
     let mut places = (used..old.len()).filter(|at| fits(old, *at, want));
     match (places.next(), places.next()) {
         (Some(at), None) => Ok(at),
+        (None, _) if old.iter().any(|l| tagged(l)) => {
+            bail!("the file is patched already; use a pristine llama.cpp")
+        }
         (None, _) => bail!("its old lines are nowhere in the file"),
         (Some(a), Some(b)) => bail!(
             "its old lines are at line {} and at line {}: the place is ambiguous",

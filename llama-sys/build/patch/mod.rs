@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+/// Tag of everything that the series adds to upstream's files.
+pub const HOOK: &str = "opencoti-hook: rys-layer-dup";
+
 /// The patches of a folder, in the order of its file `series`.
 #[derive(Debug, Default)]
 pub struct Series {

@@ -68,6 +68,20 @@ fn no_fuzz() {
 }
 
 #[test]
+fn patched_already() {
+    let hunk = modify("@@ -1,2 +1,2 @@\n-a\n+A\n b\n");
+    check(
+        &[hunk],
+        Some("A // opencoti-hook: rys-layer-dup\nb\n"),
+        Place::OffsetAllowed,
+        Err(
+            "0.patch does not apply to f: the hunk at line 1 does not fit: line 1 should be `a`, \
+             found `A // opencoti-hook: rys-layer-dup`: the file is patched already; use a pristine llama.cpp",
+        ),
+    );
+}
+
+#[test]
 fn offsets_are_not_guessed() {
     let hunk = modify("@@ -1,2 +1,3 @@\n }\n+x\n \n");
     check(

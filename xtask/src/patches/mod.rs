@@ -10,10 +10,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use crate::patch::HOOK;
 use crate::paths;
 
-/// Tag of everything that the series adds to upstream's files.
-const HOOK: &str = "opencoti-hook: rys-layer-dup";
 /// Headers that every patch carries.
 const TRAILERS: [&str; 6] = [
     "Why",
