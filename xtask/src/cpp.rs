@@ -19,9 +19,12 @@ const TOOLS: &[&str] = &[
     "llama-bench",
     "llama-completion",
     "llama-cvector-generator",
+    "llama-diffusion-cli",
     "llama-export-lora",
+    "llama-finetune",
     "llama-perplexity",
     "llama-speculative",
+    "llama-tokenize",
 ];
 
 /// Builds the tree that the build script of `llama-sys` uses with its default features and

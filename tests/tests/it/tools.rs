@@ -172,7 +172,13 @@ fn bench_runs_the_plan_and_says_what_is_wrong_with_one() {
 fn tools_that_refuse() {
     let reason = "this tool cannot repeat layers; leave --repeat-layers and \
                   LLAMA_ARG_REPEAT_LAYERS out";
-    for name in ["llama-cvector-generator", "llama-export-lora"] {
+    for name in [
+        "llama-cvector-generator",
+        "llama-diffusion-cli",
+        "llama-export-lora",
+        "llama-finetune",
+        "llama-tokenize",
+    ] {
         for args in [&["--repeat-layers", "2-4"][..], &["-rl", "2-4"]] {
             let log = stderr(name, args, None);
             assert!(log.contains(reason), "{name}: {log}");
